@@ -1,0 +1,1 @@
+"""OCRA: object-centric recurrent attention."""
