@@ -1,0 +1,17 @@
+"""Tasks: pictures made on the fly (MultiMNIST, cluttered), read from archives (SVHN), or your own (folder)."""
+
+from ocra.data.config import TaskConfig
+from ocra.data.multimnist import MultiMNIST
+from ocra.data.task import Batch, Parts, Task
+from ocra.errors import UsageError
+
+__all__ = ["Batch", "MultiMNIST", "Parts", "Task", "TaskConfig", "make_task"]
+
+
+def make_task(config: TaskConfig, split: str, seed: int = 0) -> Task:
+    """The task that `config` describes, one split of it, under a seed."""
+    if config.name == "multimnist":
+        return MultiMNIST(
+            config.root, split, config.digits, max_shift=config.max_shift, seed=seed, download=config.download
+        )
+    raise UsageError(f"There is no task '{config.name}'; choose multimnist, cluttered, svhn or folder.")

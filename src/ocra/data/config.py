@@ -1,0 +1,40 @@
+"""The description of a task, as saved with a model and shown by the command line."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class TaskConfig:
+    """Which pictures a model learns, and where they come from."""
+
+    name: Literal["multimnist", "cluttered", "svhn", "folder"] = "multimnist"
+    """The kind of pictures: two overlapping digits, digits among clutter, house numbers, or a folder of your own."""
+    digits: Literal["mnist", "glyphs"] = "mnist"
+    """Where single digits come from: MNIST, or glyphs drawn from fonts (no download)."""
+    root: str | None = None
+    """Folder with the data. Default: $OCRA_DATA, then the cache folder. A folder task must name its own."""
+    download: bool = False
+    """Download MNIST where it is missing."""
+    max_shift: int = 4
+    """multimnist: how far each digit moves from the centre, in pixels (6 for the easier test set of CapsNet)."""
+    size: int = 100
+    """cluttered: height and width of the picture."""
+    objects: int = 2
+    """cluttered: number of digits."""
+    distractors: int = 6
+    """cluttered: number of fragments of other digits."""
+    distractor_size: int = 8
+    """cluttered: height and width of a fragment."""
+    channels: int = 1
+    """svhn and folder: 1 for grey, 3 for colour."""
+    augment: bool = True
+    """svhn: vary the training pictures (shift, scale, rotation, contrast, noise)."""
+    extra: bool = False
+    """svhn: train on the 'extra' archive as well."""
+    height: int = 36
+    """folder: height that pictures are resized and padded to."""
+    width: int = 36
+    """folder: width that pictures are resized and padded to."""
+    class_names: tuple[str, ...] | None = None
+    """folder: names of the classes, in order. Default: every label in labels.csv, sorted."""

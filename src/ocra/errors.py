@@ -1,0 +1,9 @@
+"""The errors a person using the package can cause, each a sentence that says what to do."""
+
+
+class OcraError(Exception):
+    """Something outside the program is wrong: a file, a download, a checkpoint. The command line exits with 1."""
+
+
+class UsageError(OcraError):
+    """The program was asked for something it cannot do. The command line exits with 2."""
