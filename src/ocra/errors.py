@@ -2,8 +2,8 @@
 
 
 class OcraError(Exception):
-    """Something outside the program is wrong: a file, a download, a checkpoint. The command line exits with 1."""
+    """Something outside the program is wrong: a file, a download, a checkpoint. The program exits with 1."""
 
 
 class UsageError(OcraError):
-    """The program was asked for something it cannot do. The command line exits with 2."""
+    """The program was asked for something it cannot do. The program exits with 2."""

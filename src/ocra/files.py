@@ -11,7 +11,7 @@ from typing import Any
 
 @contextmanager
 def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Give a temporary path beside `path` to write to; it replaces `path` when the block ends without an error.
+    """Give a temporary path beside `path` to write to; it replaces `path` if the block ends well.
 
     The temporary file is in the same folder, so that the replacement is a rename: a reader, or a run that was
     stopped half-way, never sees part of a file.

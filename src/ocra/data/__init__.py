@@ -1,11 +1,12 @@
-"""Tasks: pictures made on the fly (MultiMNIST, cluttered), read from archives (SVHN), or your own (folder)."""
+"""Tasks: pictures made on the fly (MultiMNIST, cluttered), read from archives (SVHN), your own (folder)."""
 
+from ocra.data.cluttered import ClutteredMNIST
 from ocra.data.config import TaskConfig
 from ocra.data.multimnist import MultiMNIST
 from ocra.data.task import Batch, Parts, Task
 from ocra.errors import UsageError
 
-__all__ = ["Batch", "MultiMNIST", "Parts", "Task", "TaskConfig", "make_task"]
+__all__ = ["Batch", "ClutteredMNIST", "MultiMNIST", "Parts", "Task", "TaskConfig", "make_task"]
 
 
 def make_task(config: TaskConfig, split: str, seed: int = 0) -> Task:
@@ -13,5 +14,17 @@ def make_task(config: TaskConfig, split: str, seed: int = 0) -> Task:
     if config.name == "multimnist":
         return MultiMNIST(
             config.root, split, config.digits, max_shift=config.max_shift, seed=seed, download=config.download
+        )
+    if config.name == "cluttered":
+        return ClutteredMNIST(
+            config.root,
+            split,
+            config.digits,
+            size=config.size,
+            objects=config.objects,
+            distractors=config.distractors,
+            distractor_size=config.distractor_size,
+            seed=seed,
+            download=config.download,
         )
     raise UsageError(f"There is no task '{config.name}'; choose multimnist, cluttered, svhn or folder.")

@@ -1,4 +1,6 @@
-"""Putting small pictures on a larger canvas, a whole batch at a time."""
+"""Composing pictures from digits: what the tasks that make their pictures on the fly have in common."""
+
+import os
 
 import numpy as np
 import torch
@@ -6,23 +8,62 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ocra.data.digits import DIGIT_SIZE, DigitPool, digit_pool
+from ocra.data.task import Parts, Task
+
+
+class ComposedTask(Task):
+    """A task made of the digits of a split, each the first digit of `images_per_digit` pictures."""
+
+    class_names = tuple("0123456789")
+    images_per_digit: int
+
+    def __init__(
+        self,
+        root: str | os.PathLike[str] | None,
+        split: str,
+        digits: str,
+        seed: int,
+        download: bool,
+        parts: bool,
+    ) -> None:
+        super().__init__(split, seed, parts)
+        self._source = (digits, split, None if root is None else os.fspath(root), download)
+        self._length = self.images_per_digit * len(self.pool)
+
+    @property
+    def pool(self) -> DigitPool:
+        """The digits of this split; looked up, not kept, so that a copy sent to a worker process is small."""
+        return digit_pool(*self._source)
+
+    def __len__(self) -> int:
+        return self._length
+
 
 def blank(batch: int, height: int, width: int) -> NDArray[np.uint16]:
-    """Empty canvases [batch, height, width]; 16 bits, so that sums of bytes are not cut before they are clipped."""
+    """Empty canvases [batch, height, width]; 16 bits, so that sums of bytes do not wrap."""
     return np.zeros((batch, height, width), dtype=np.uint16)
 
 
 def paste(
     canvas: NDArray[np.uint16], patches: NDArray[np.uint8], x: NDArray[np.int64], y: NDArray[np.int64]
 ) -> None:
-    """Add patch i [batch, h, w] to canvas i [batch, height, width] with its top-left corner at (x, y), in place.
+    """Add patch i [batch, h, w] to canvas i [batch, height, width], top-left corner at (x, y), in place.
 
-    Writing through a view of all windows moves whole rows; index arrays of every pixel would cost several times more.
+    Writing through a view of all windows moves whole rows; an index for every pixel would cost several times
+    more.
     """
-    windows = sliding_window_view(canvas, patches.shape[1:], axis=(1, 2), writeable=True)  # type: ignore[call-overload]
+    windows = sliding_window_view(canvas, patches.shape[1:], axis=(1, 2), writeable=True)
     windows[np.arange(len(canvas)), y, x] += patches
 
 
 def to_images(canvas: NDArray[np.uint16]) -> Tensor:
     """Canvases [..., height, width] as float32 in [0, 1], sums of ink clipped at 1."""
     return torch.from_numpy(np.multiply(np.minimum(canvas, 255), np.float32(1 / 255), dtype=np.float32))
+
+
+def digit_parts(layers: NDArray[np.uint16], corners: NDArray[np.int64], classes: NDArray[np.int64]) -> Parts:
+    """Layers [batch, objects, height, width], corners [.., (x, y)] and classes as the parts of a batch."""
+    boxes = np.concatenate([corners, np.full_like(corners, DIGIT_SIZE)], axis=2)
+    boxes[classes < 0] = 0
+    return Parts(to_images(layers[:, :, None]), torch.from_numpy(boxes), torch.from_numpy(classes))

@@ -9,7 +9,7 @@ class TaskConfig:
     """Which pictures a model learns, and where they come from."""
 
     name: Literal["multimnist", "cluttered", "svhn", "folder"] = "multimnist"
-    """The kind of pictures: two overlapping digits, digits among clutter, house numbers, or a folder of your own."""
+    """What pictures: two overlapping digits, digits among clutter, house numbers, or your own folder."""
     digits: Literal["mnist", "glyphs"] = "mnist"
     """Where single digits come from: MNIST, or glyphs drawn from fonts (no download)."""
     root: str | None = None
@@ -17,7 +17,7 @@ class TaskConfig:
     download: bool = False
     """Download MNIST where it is missing."""
     max_shift: int = 4
-    """multimnist: how far each digit moves from the centre, in pixels (6 for the easier test set of CapsNet)."""
+    """multimnist: how far each digit moves from the centre, in pixels (6: the easier test set of CapsNet)."""
     size: int = 100
     """cluttered: height and width of the picture."""
     objects: int = 2

@@ -21,6 +21,8 @@ SHA256 = {
 }
 """The unpacked files and their checksums."""
 
+ADVICE = "Delete it and run `ocra data fetch mnist`."
+
 Digits = tuple[NDArray[np.uint8], NDArray[np.int64]]
 """Images [digits, 28, 28] and labels [digits]."""
 
@@ -33,13 +35,13 @@ def find_mnist(root: str | os.PathLike[str] | None = None) -> dict[str, Path]:
         if len(found) == len(SHA256):
             return found
     raise OcraError(
-        f"MNIST was not found in {', '.join(str(folder) for folder in folders)}. Run `ocra data fetch mnist`, "
-        f"set OCRA_DATA to a folder that holds mnist/, or draw digits from fonts instead (digits=glyphs)."
+        f"MNIST was not found in {', '.join(map(str, folders))}. Run `ocra data fetch mnist`, set OCRA_DATA to a "
+        "folder that holds mnist/, or draw digits from fonts instead (digits=glyphs)."
     )
 
 
 def _file_in(folder: Path, name: str) -> Path | None:
-    """The file `name` in `folder`: gzipped, plain, or with the dot some mirrors write instead of the last hyphen."""
+    """The file `name` in `folder`: plain, gzipped, or with a dot for the last hyphen as some mirrors have."""
     dotted = name.replace("-idx", ".idx")
     for candidate in (name, name + ".gz", dotted, dotted + ".gz"):
         if (folder / candidate).is_file():
@@ -53,19 +55,16 @@ def read_verified(path: Path, name: str) -> bytes:
         raw = path.read_bytes()
         content = gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw
     except (OSError, EOFError, zlib.error) as error:
-        raise OcraError(
-            f"{path} cannot be read ({error}): delete it and run `ocra data fetch mnist`."
-        ) from error
+        raise OcraError(f"{path} cannot be read ({error}). {ADVICE}") from error
     if hashlib.sha256(content).hexdigest() != SHA256[name]:
         raise OcraError(
-            f"{path} is not the original {name} (its SHA-256 differs, so it is truncated or altered): "
-            f"delete it and run `ocra data fetch mnist`."
+            f"{path} is not the original {name} (its SHA-256 differs: it is truncated or altered). {ADVICE}"
         )
     return content
 
 
 def parse_idx(content: bytes) -> NDArray[np.uint8]:
-    """The array in an IDX file of bytes: 00 00 08, the number of axes, each axis's length (big-endian), the data."""
+    """The array in an IDX file of bytes: 00 00 08, number of axes, length of each (big-endian), data."""
     axes = content[3]
     if content[:3] != b"\x00\x00\x08":
         raise OcraError("This is not an IDX file of bytes: it does not start with 00 00 08.")

@@ -71,9 +71,9 @@ class Task(Dataset[Any], ABC):
     ) -> Batch:
         """The pictures with these numbers, as one batch.
 
-        Numbers beyond len(task) go on: generated tasks with fresh pictures, stored ones (SVHN, own folders) with
-        the stored picture index % len(task) under a fresh augmentation. `single` is the share of pictures, chosen
-        by each picture's own random stream, that show one object only (stored tasks ignore it).
+        Numbers beyond len(task) go on: generated tasks with fresh pictures, stored ones (SVHN, own folders)
+        with the stored picture index % len(task) under a fresh augmentation. `single` is the share of
+        pictures, chosen by each picture's own random stream, that show one object only (stored tasks ignore it).
         """
         numbers = np.asarray(indices)
         if numbers.ndim != 1 or (numbers.size and not np.issubdtype(numbers.dtype, np.integer)):
@@ -83,7 +83,7 @@ class Task(Dataset[Any], ABC):
         return self.make(numbers.astype(np.int64), parts, single)
 
     def __getitem__(self, index: int) -> tuple[Tensor, Tensor] | tuple[Tensor, Tensor, Parts]:
-        """(image [channels, height, width], counts [classes]), and its Parts where the task was made with parts."""
+        """(image [channels, height, width], counts [classes]), and its Parts if made with parts."""
         if not -len(self) <= index < len(self):
             raise IndexError(f"picture {index} of a {self.split} split of {len(self)}")
         batch = self.batch([index % len(self)], parts=self.parts)
@@ -93,5 +93,5 @@ class Task(Dataset[Any], ABC):
 
 
 def count_classes(classes: NDArray[np.int64], number: int) -> Tensor:
-    """How often each class occurs, float32 [batch, number], from classes [batch, objects] with −1 for no object."""
+    """How often each class occurs, float32 [batch, number], from classes [batch, objects], −1 none."""
     return torch.from_numpy((classes[:, :, None] == np.arange(number)).sum(axis=1).astype(np.float32))
