@@ -1,0 +1,115 @@
+"""The configuration of one OCRA network: a frozen dataclass that refuses impossible values."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from .errors import OcraError
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """Everything that defines the network; nothing about data, loss or training."""
+
+    channels: int = 1
+    """Image channels: 1 (grey) or 3 (colour)."""
+    height: int = 36
+    """Image height in pixels."""
+    width: int = 36
+    """Image width in pixels."""
+    glimpses: int = 3
+    """Number of glimpses, the paper's timesteps."""
+    glimpse_size: int = 18
+    """Side N of the square grid of filters that reads a glimpse."""
+    write_size: int = 18
+    """Side M of the square grid of filters that writes to the canvas."""
+    filters: int = 32
+    """Filters in each of the two convolutions."""
+    hidden: int = 512
+    """Units in the encoder LSTM and in the decoder LSTM."""
+    primary_capsules: int = 40
+    """Number of primary capsules."""
+    primary_size: int = 8
+    """Elements of one primary capsule."""
+    classes: int = 10
+    """Number of classes, one object capsule each."""
+    background_capsules: int = 0
+    """Object capsules that belong to no class and take up clutter."""
+    capsule_size: int = 16
+    """Elements of one object capsule."""
+    routings: int = 3
+    """How often the object capsules are computed; the couplings are updated one time less."""
+    coupling: Literal["maxmin", "softmax"] = "maxmin"
+    """How routing logits become couplings: max-min (this paper) or softmax (Sabour et al.)."""
+    attention: bool = True
+    """Read and write through windows; off: the whole image is read and written at each step."""
+    recurrent: bool = True
+    """Hidden-to-hidden weights in the LSTMs; off: a single feed-forward pass."""
+    masking: bool = True
+    """Send only the longest capsule to the decoder; off: send all of them."""
+    capsules: bool = True
+    """Capsules with routing; off: two fully connected layers and a softmax readout."""
+    feedback: bool = False
+    """Feed the decoder state back into the encoder (the 2023 follow-up)."""
+    rectify_writes: bool = True
+    """Pass each write through a ReLU, as the authors' program does; the paper does not mention it."""
+    clip_canvas: bool = True
+    """Clip the final canvas to [0, 1]."""
+    readout_digits: int = 0
+    """Length of the sequence read out from the capsule lengths (SVHN: 5); 0 for none."""
+    readout_classes: int = 11
+    """Outputs of each readout: ten digits and 'no digit'."""
+    readout_skip: int = 2
+    """Glimpses before the first readout."""
+    readout_span: int = 2
+    """Glimpses that feed one readout."""
+
+    def __post_init__(self) -> None:
+        smallest = {
+            "height": 8, "width": 8, "glimpses": 1, "glimpse_size": 8, "write_size": 2, "filters": 1, "hidden": 1,
+            "primary_capsules": 1, "primary_size": 1, "classes": 1, "background_capsules": 0, "capsule_size": 1,
+            "routings": 1, "readout_digits": 0, "readout_classes": 2, "readout_skip": 0, "readout_span": 1,
+        }  # fmt: skip
+        for name, least in smallest.items():
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise OcraError(f"model.{name} must be a whole number of at least {least}, not {value!r}.")
+        if self.channels not in (1, 3):
+            raise OcraError(f"model.channels must be 1 (grey) or 3 (colour), not {self.channels!r}.")
+        if self.coupling not in ("maxmin", "softmax"):
+            raise OcraError(f"model.coupling must be 'maxmin' or 'softmax', not {self.coupling!r}.")
+        if not self.recurrent and self.glimpses != 1:
+            raise OcraError(
+                f"A model with model.recurrent off makes one pass: set model.glimpses to 1, not {self.glimpses}."
+            )
+        needed = self.readout_skip + self.readout_span * self.readout_digits
+        if self.readout_digits and self.glimpses < needed:
+            raise OcraError(
+                f"Reading {self.readout_digits} digits needs model.glimpses of at least {needed}, not {self.glimpses}."
+            )
+
+    @property
+    def object_capsules(self) -> int:
+        """Class capsules and background capsules together."""
+        return self.classes + self.background_capsules
+
+    @property
+    def image_shape(self) -> tuple[int, int, int]:
+        """Channels, height, width of the images the network takes."""
+        return self.channels, self.height, self.width
+
+    @property
+    def features(self) -> int:
+        """Length of the vector the two convolutions make of one glimpse."""
+        rows, columns = (self.glimpse_size,) * 2 if self.attention else (self.height, self.width)
+        return self.filters * (rows // 4) * (columns // 4)
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> ModelConfig:
+        """Make a config from a parsed JSON object; unknown names are refused."""
+        unknown = sorted(set(values) - {field.name for field in dataclasses.fields(cls)})
+        if unknown:
+            raise OcraError(f"Unknown model option {', '.join(unknown)}; was the file written by a newer version?")
+        return cls(**values)
