@@ -7,6 +7,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from .numerics import at_least_float32
+
 # exp() of a larger logarithm overflows; real windows stay within ±5.
 LOG_LIMIT = 20.0
 CENTER_LIMIT = 1e4
@@ -27,7 +29,7 @@ def window_from_parameters(parameters: Tensor, height: int, width: int, size: in
 
     parameters: [batch, 4] as g_X, g_Y, log σ², log δ; zeros give a window over the whole image.
     """
-    parameters = parameters.float()
+    parameters = at_least_float32(parameters)
     extent = parameters.new_tensor([width + 1, height + 1]) / 2
     center = extent * (parameters[:, :2].clamp(-CENTER_LIMIT, CENTER_LIMIT) + 1) - 1
     log_variance, log_stride = parameters[:, 2:].clamp(-LOG_LIMIT, LOG_LIMIT).unbind(1)

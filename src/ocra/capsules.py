@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from .numerics import at_least_float32
+
 LOWER, UPPER = 0.01, 1.0  # lb and ub of the max-min normalisation
 # Under the square root only, where it keeps the gradient of a zero vector finite.
 LENGTH_EPSILON = 1e-16
@@ -86,4 +88,4 @@ class CapsuleLayer(nn.Module):
 
     def forward(self, capsules: Tensor, routings: int, coupling: str) -> tuple[Tensor, Tensor, Tensor]:
         """Object capsules [batch, objects, size], lengths [batch, objects], couplings [batch, primary, objects]."""
-        return route(self.predictions(capsules).float(), routings, coupling)
+        return route(at_least_float32(self.predictions(capsules)), routings, coupling)

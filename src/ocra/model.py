@@ -16,6 +16,7 @@ from .compilation import compiled_or_eager
 from .config import ModelConfig
 from .errors import OcraError
 from .interventions import Interventions, Lesion, StepControl
+from .numerics import at_least_float32
 from .trace import Trace, Windows
 
 
@@ -61,7 +62,7 @@ class Recurrence(nn.Module):
         gates = F.linear(inputs, self.weight_ih, bias)
         if state is not None and self.recurrent:
             gates = gates + F.linear(state[0], self.weight_hh)
-        enter, keep, new, out = gates.float().chunk(4, 1)
+        enter, keep, new, out = at_least_float32(gates).chunk(4, 1)
         cell = enter.sigmoid() * new.tanh()
         if state is not None:
             cell = cell + keep.sigmoid() * state[1]
@@ -218,7 +219,7 @@ class OCRA(nn.Module):
         primary = self.primary(encoder)
         if not config.capsules:
             latent = self.dense(primary)
-            lengths = self.classify(latent).float().softmax(1)
+            lengths = at_least_float32(self.classify(latent)).softmax(1)
             return latent, lengths, lengths.argmax(1), None
         primary = primary.unflatten(1, (config.primary_capsules, config.primary_size))
         capsules, lengths, couplings = self.object_capsules(primary, routings, config.coupling)
@@ -234,14 +235,14 @@ class OCRA(nn.Module):
     def _write(self, decoder: Tensor) -> tuple[Tensor, Window | None]:
         """What this step adds to the canvas (line 11) and its window."""
         channels, height, width = self.config.image_shape
-        patch = self.write_patch(decoder)
+        patch = at_least_float32(self.write_patch(decoder))
         if self.config.attention:
             size = self.config.write_size
             window = window_from_parameters(self.write_attention(decoder), height, width, size)
             banks = filter_banks(window, height, width, size)
-            written = write(patch.unflatten(1, (channels, size, size)).float(), *banks)
+            written = write(patch.unflatten(1, (channels, size, size)), *banks)
         else:
-            window, written = None, patch.unflatten(1, (channels, height, width)).float()
+            window, written = None, patch.unflatten(1, (channels, height, width))
         return F.relu(written) if self.config.rectify_writes else written, window
 
     def _decoder_state(self, images: Tensor, state: State | None, control: StepControl | None) -> Tensor:
@@ -289,7 +290,8 @@ class OCRA(nn.Module):
         missing = skip + span * len(self.readouts) - lengths.shape[1]
         lengths = F.pad(lengths, (0, 0, 0, max(missing, 0)))
         spans = [lengths[:, skip + span * k : skip + span * (k + 1)].flatten(1) for k in range(len(self.readouts))]
-        return torch.stack([layer(part) for layer, part in zip(self.readouts, spans, strict=True)], 1).float()
+        outputs = [layer(part) for layer, part in zip(self.readouts, spans, strict=True)]
+        return at_least_float32(torch.stack(outputs, 1))
 
     def _check(self, images: Tensor) -> None:
         """Refuse what is not a batch of images of the model's size."""
