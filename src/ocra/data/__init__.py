@@ -3,10 +3,11 @@
 from ocra.data.cluttered import ClutteredMNIST
 from ocra.data.config import TaskConfig
 from ocra.data.multimnist import MultiMNIST
+from ocra.data.svhn import SVHN
 from ocra.data.task import Batch, Parts, Task
 from ocra.errors import UsageError
 
-__all__ = ["Batch", "ClutteredMNIST", "MultiMNIST", "Parts", "Task", "TaskConfig", "make_task"]
+__all__ = ["SVHN", "Batch", "ClutteredMNIST", "MultiMNIST", "Parts", "Task", "TaskConfig", "make_task"]
 
 
 def make_task(config: TaskConfig, split: str, seed: int = 0) -> Task:
@@ -26,5 +27,15 @@ def make_task(config: TaskConfig, split: str, seed: int = 0) -> Task:
             distractor_size=config.distractor_size,
             seed=seed,
             download=config.download,
+        )
+    if config.name == "svhn":
+        training = split == "train"
+        return SVHN(
+            config.root,
+            split,
+            augment=config.augment and training,
+            extra=config.extra and training,
+            channels=config.channels,
+            seed=seed,
         )
     raise UsageError(f"There is no task '{config.name}'; choose multimnist, cluttered, svhn or folder.")

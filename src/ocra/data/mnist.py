@@ -35,8 +35,8 @@ def find_mnist(root: str | os.PathLike[str] | None = None) -> dict[str, Path]:
         if len(found) == len(SHA256):
             return found
     raise OcraError(
-        f"MNIST was not found in {', '.join(map(str, folders))}. Run `ocra data fetch mnist`, set OCRA_DATA to a "
-        "folder that holds mnist/, or draw digits from fonts instead (digits=glyphs)."
+        f"MNIST was not found in {', '.join(map(str, folders))}. Run `ocra data fetch mnist`, set OCRA_DATA "
+        "to a folder that holds mnist/, or draw digits from fonts instead (digits=glyphs)."
     )
 
 

@@ -1,0 +1,90 @@
+"""Varying stored pictures: random views, contrast and noise, a whole batch at a time."""
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.lib.stride_tricks import sliding_window_view
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ocra.data.random import Bits, integers, random_bits, uniforms
+
+VIEW_DRAWS = 6
+LIGHT_DRAWS = 5
+_NOISE_TILE = 256
+
+
+@dataclass(frozen=True)
+class View:
+    """Where each new picture looks in the old one: old = matrix · new + offset, the plain crop −1 … 1."""
+
+    matrix: NDArray[np.float32]
+    """[batch, 2, 2]"""
+    offset: NDArray[np.float32]
+    """[batch, 2]"""
+
+
+def random_view(bits: Bits) -> View:
+    """Small random changes of scale, proportion, place, rotation and slant, from VIEW_DRAWS draws each."""
+    chance = 2 * uniforms(bits) - 1
+    # More often farther than nearer: the plain crop is tight, and digits cut off at the edge teach nothing.
+    zoom = 1.06 + 0.12 * chance[:, 0]
+    width, height = zoom * np.exp(0.08 * chance[:, 1]), zoom * np.exp(-0.08 * chance[:, 1])
+    angle, slant = 0.12 * chance[:, 2], 0.15 * chance[:, 3]
+    cosine, sine = np.cos(angle), np.sin(angle)
+    rows = [
+        np.stack([width * cosine, width * (slant - sine)], 1),
+        np.stack([height * sine, height * cosine], 1),
+    ]
+    return View(np.stack(rows, axis=1).astype(np.float32), (0.12 * chance[:, 4:6]).astype(np.float32))
+
+
+def look(pictures: Tensor, view: View, size: int, span: float) -> Tensor:
+    """Views [batch, channels, size, size] of pictures [batch, channels, h, w] that span `span` plain crops."""
+    theta = np.concatenate([view.matrix, view.offset[:, :, None]], axis=2) / np.float32(span)
+    grid = F.affine_grid(torch.from_numpy(theta), [len(pictures), 1, size, size], align_corners=False)
+    return F.grid_sample(pictures, grid, padding_mode="border", align_corners=False)
+
+
+def move_boxes(boxes: NDArray[np.float32], view: View, size: int) -> NDArray[np.float32]:
+    """Boxes [batch, objects, 4] (x, y, width, height in pixels) as the views show them, upright."""
+    near, far = boxes[..., :2], boxes[..., :2] + boxes[..., 2:]
+    corners = np.stack(
+        [near, far, np.stack([near[..., 0], far[..., 1]], -1), np.stack([far[..., 0], near[..., 1]], -1)]
+    )
+    back = np.linalg.inv(view.matrix)[:, None]
+    relative = corners * (2 / size) - 1 - view.offset[:, None]
+    moved = ((back @ relative[..., None])[..., 0] + 1) * (size / 2)
+    low, high = moved.min(axis=0), moved.max(axis=0)
+    return np.concatenate([low, high - low], axis=-1).astype(np.float32)
+
+
+def relight(images: Tensor, bits: Bits) -> Tensor:
+    """Images [batch, channels, height, width] in [0, 1] with random contrast, brightness and noise."""
+    chance = uniforms(bits[:, :3]).astype(np.float32)
+    contrast, brightness, noise = torch.from_numpy(chance).T[:, :, None, None, None]
+    spread, mean = torch.std_mean(images, dim=(1, 2, 3), keepdim=True)
+    level = mean + 0.3 * (brightness - 0.5)
+    images = (images - mean) * (0.5 + 0.8 * contrast) + level
+    # In proportion to the picture's own contrast, or faint numbers would drown.
+    images += 0.25 * spread * noise * _noise(bits[:, 3:5], *images.shape[2:])
+    return images.clamp_(0, 1)
+
+
+def _noise(bits: Bits, height: int, width: int) -> Tensor:
+    """Standard normal noise [batch, 1, height, width]: windows of one fixed sheet, for speed."""
+    windows = sliding_window_view(_noise_sheet(height, width), (height, width))
+    x, y = integers(bits, _NOISE_TILE).T
+    return torch.from_numpy(windows[y, x])[:, None]
+
+
+@lru_cache(maxsize=2)
+def _noise_sheet(height: int, width: int) -> NDArray[np.float32]:
+    """Normal numbers (by Box and Muller) for windows of height × width at 256 × 256 places."""
+    rows, columns = _NOISE_TILE + height, _NOISE_TILE + width
+    chance = uniforms(random_bits(0, "noise sheet", np.arange(rows * columns), 2))
+    normal = np.sqrt(-2 * np.log1p(-chance[:, 0])) * np.cos(2 * np.pi * chance[:, 1])
+    return normal.astype(np.float32).reshape(rows, columns)

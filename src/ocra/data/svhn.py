@@ -1,0 +1,132 @@
+"""SVHN: whole house numbers of one to five digits."""
+
+import os
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ocra.data.augment import LIGHT_DRAWS, VIEW_DRAWS, look, move_boxes, random_view, relight
+from ocra.data.random import permutation, random_bits
+from ocra.data.svhn_cache import LONGEST, NO_DIGIT, SIZE, WIDE_SPAN, PreparedNumbers, prepared_numbers
+from ocra.data.task import Batch, Parts, Task
+from ocra.errors import UsageError
+
+VALIDATION_NUMBERS = 3_000
+
+
+class SVHN(Task):
+    """House numbers cropped to their digits, 64×64, inverted; labels as in the paper.
+
+    Validation is 3,000 numbers held out of the official train set, test the official test set. Training
+    pictures are varied (`augment`, on by default for train): a picture's number picks the variation. The crop
+    uses the true digit boxes, for test pictures too: figures on it do not include finding the number.
+    """
+
+    name = "svhn"
+    class_names = (*"0123456789", "<5", "<4", "<3", "<2")
+
+    def __init__(
+        self,
+        root: str | os.PathLike[str] | None = None,
+        split: str = "train",
+        augment: bool | None = None,
+        extra: bool = False,
+        channels: int = 1,
+        seed: int = 0,
+        parts: bool = False,
+    ) -> None:
+        super().__init__(split, seed, parts)
+        if channels not in (1, 3):
+            raise UsageError(f"channels is {channels}; SVHN comes in grey (1) or colour (3).")
+        self.augment = split == "train" if augment is None else augment
+        if split != "train" and (self.augment or extra):
+            raise UsageError(f"augment and extra are for the train split, not for {split}.")
+        self.image_shape = (channels, SIZE, SIZE)
+        where = None if root is None else os.fspath(root)
+        official = "test" if split == "test" else "train"
+        self._sources = [(official, where, channels)] + ([("extra", where, channels)] if extra else [])
+        self._rows = self._choose_rows([len(numbers) for numbers in self.numbers])
+        self.left_out = sum(numbers.left_out for numbers in self.numbers)
+
+    @property
+    def numbers(self) -> list[PreparedNumbers]:
+        """The prepared archives; looked up, not kept, so that a copy sent to a worker process is small."""
+        return [prepared_numbers(*source) for source in self._sources]
+
+    def _choose_rows(self, lengths: list[int]) -> NDArray[np.int64]:
+        """The rows of this split, in its order, counted through all archives; the same under every seed."""
+        if self.split == "test":
+            return np.arange(lengths[0])
+        shuffled = permutation(0, "svhn validation", lengths[0])
+        held_out = min(VALIDATION_NUMBERS, lengths[0] // 10)
+        if self.split == "validation":
+            return shuffled[len(shuffled) - held_out :]
+        rows = np.concatenate([shuffled[: len(shuffled) - held_out], np.arange(lengths[0], sum(lengths))])
+        return rows[permutation(0, "svhn order", len(rows))]
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def make(self, indices: NDArray[np.int64], parts: bool, single: float) -> Batch:
+        rows = self._rows[indices % len(self)]
+        digits, boxes = self._gather("digits", rows), self._gather("boxes", rows)
+        if self.augment:
+            bits = random_bits(self.seed, f"svhn {self.split}", indices, VIEW_DRAWS + LIGHT_DRAWS)
+            view = random_view(bits[:, :VIEW_DRAWS])
+            pictures = look(_inverted(self._gather("wide", rows)), view, SIZE, WIDE_SPAN)
+            images = relight(pictures, bits[:, VIEW_DRAWS:])
+            boxes = move_boxes(boxes, view, SIZE) if parts else boxes
+        else:
+            images = _inverted(self._gather("pictures", rows))
+        return Batch(
+            images=images,
+            counts=class_targets(digits),
+            sequence=torch.from_numpy(digits),
+            parts=_parts(images, boxes, digits) if parts else None,
+        )
+
+    def _gather(self, field: str, rows: NDArray[np.int64]) -> NDArray:
+        """The rows of a field, from whichever archive has each."""
+        numbers = self.numbers
+        if len(numbers) == 1:
+            return getattr(numbers[0], field)[rows]
+        first = getattr(numbers[0], field)
+        gathered = np.empty((len(rows), *first.shape[1:]), dtype=first.dtype)
+        start = 0
+        for archive in numbers:
+            here = (rows >= start) & (rows < start + len(archive))
+            gathered[here] = getattr(archive, field)[rows[here] - start]
+            start += len(archive)
+        return gathered
+
+
+def _inverted(pictures: NDArray[np.uint8]) -> Tensor:
+    """(255 − v) / 255, float32."""
+    return torch.from_numpy(np.multiply(255 - pictures, np.float32(1 / 255), dtype=np.float32))
+
+
+def class_targets(digits: NDArray[np.int64]) -> Tensor:
+    """The 14 targets [batch, 14] of digits [batch, 5] (10 = none).
+
+    Digits 0–9 are present or absent, not counted; then: fewer than 5 digits, fewer than 4, 3, 2.
+    """
+    present = (digits[:, :, None] == np.arange(10)).any(axis=1)
+    length = (digits != NO_DIGIT).sum(axis=1, keepdims=True)
+    shorter = length < np.arange(LONGEST, 1, -1)
+    return torch.from_numpy(np.concatenate([present, shorter], axis=1).astype(np.float32))
+
+
+def _parts(images: Tensor, boxes: NDArray[np.float32], digits: NDArray[np.int64]) -> Parts:
+    """Each digit's part of the picture: what lies in its box."""
+    near = np.rint(boxes[..., :2]).astype(np.int64)
+    far = np.maximum(np.rint(boxes[..., :2] + boxes[..., 2:]).astype(np.int64), near + 1)
+    classes = np.where(digits == NO_DIGIT, -1, digits)
+    whole = np.concatenate([near, far - near], axis=2)
+    whole[classes < 0] = 0
+    pixels = np.arange(SIZE)
+    inside = (pixels >= near[..., None]) & (pixels < far[..., None])  # [batch, 5, (x, y), 64]
+    mask = inside[:, :, 1, :, None] & inside[:, :, 0, None, :] & (classes >= 0)[:, :, None, None]
+    layers = images[:, None] * torch.from_numpy(mask)[:, :, None]
+    return Parts(layers, torch.from_numpy(whole), torch.from_numpy(classes))
