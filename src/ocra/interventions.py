@@ -15,6 +15,9 @@ from .config import ModelConfig
 from .errors import OcraError
 from .trace import Windows
 
+# In pixels, wider than any window of the model's own; beyond them the square in the Gaussian overflows.
+FARTHEST, NARROWEST = 1e10, 1e-5
+
 
 @dataclass(frozen=True)
 class Lesion:
@@ -25,7 +28,7 @@ class Lesion:
     encoder_memory: bool = False
     """The encoder forgets its state before each glimpse."""
     decoder_memory: bool = False
-    """The decoder forgets its state before each glimpse; the next window still follows from its last output."""
+    """The decoder forgets its state before each glimpse; the next window still follows its last output."""
     feedback: bool = False
     """The encoder gets zeros in place of the decoder state (models with feedback only)."""
 
@@ -43,7 +46,8 @@ class Interventions:
         """The same interventions with full shapes on the images' device; None if there are none."""
         if self.windows is None and self.jitter is None and self.winners is None and self.lesion is None:
             return None
-        self._check(glimpses, config)
+        self._check_windows(config)
+        self._check_capsules(config)
         batch = len(images)
 
         def full(name: str, value: Tensor | None, *shape: int) -> Tensor | None:
@@ -65,7 +69,7 @@ class Interventions:
             stride = full("windows.stride", windows.stride, batch, glimpses)
             sigma = full("windows.sigma", windows.sigma, batch, glimpses)
             assert center is not None and stride is not None and sigma is not None
-            windows = Windows(center.float(), stride.float(), sigma.float())
+            windows = Windows(center, stride, sigma)
         return Interventions(
             windows,
             full("jitter", self.jitter, batch, glimpses, 2),
@@ -73,29 +77,48 @@ class Interventions:
             self.lesion or Lesion(),
         )
 
-    def _check(self, glimpses: int, config: ModelConfig) -> None:
+    def _check_windows(self, config: ModelConfig) -> None:
         if not config.attention and (self.windows is not None or self.jitter is not None):
             raise OcraError("This model reads the whole image at each step: it has no windows to move.")
-        if not config.capsules and (self.winners is not None or (self.lesion and self.lesion.capsules)):
+        if self.windows is not None:
+            _check_range("windows.center", self.windows.center, -FARTHEST, FARTHEST)
+            _check_range("windows.stride", self.windows.stride, 0, FARTHEST)
+            _check_range("windows.sigma", self.windows.sigma, NARROWEST, FARTHEST)
+        if self.jitter is not None:
+            _check_range("jitter", self.jitter, -FARTHEST, FARTHEST)
+            if torch.as_tensor(self.jitter).isnan().any():
+                raise OcraError("jitter holds NaN; give 0 where a window is not to move.")
+
+    def _check_capsules(self, config: ModelConfig) -> None:
+        last = config.object_capsules - 1
+        silenced = self.lesion.capsules if self.lesion else ()
+        if not config.capsules and (self.winners is not None or silenced):
             raise OcraError("This model has no capsules to clamp or silence.")
         if self.winners is not None:
-            winners = torch.as_tensor(self.winners)
-            if winners.is_floating_point() or int(winners.max()) >= config.object_capsules or int(winners.min()) < -1:
+            if not config.masking:
                 raise OcraError(
-                    f"winners must be whole numbers from 0 to {config.object_capsules - 1}, or -1 to leave a step free."
+                    "This model sends all capsules to the decoder (model.masking is off): none wins."
                 )
-        if self.lesion:
-            outside = [j for j in self.lesion.capsules if not 0 <= j < config.object_capsules]
-            if outside:
-                raise OcraError(f"There is no object capsule {outside[0]}; they run from 0 to {config.object_capsules - 1}.")
-            if self.lesion.feedback and not config.feedback:
-                raise OcraError("This model has no decoder-to-encoder feedback to lesion (model.feedback is off).")
+            winners = torch.as_tensor(self.winners)
+            if winners.is_floating_point() or ((winners > last) | (winners < -1)).any():
+                raise OcraError(
+                    f"winners must be whole numbers from 0 to {last}, or -1 to leave a step free."
+                )
+        outside = [j for j in silenced if not 0 <= j <= last]
+        if outside:
+            raise OcraError(f"There is no object capsule {outside[0]}; they run from 0 to {last}.")
+        if self.lesion and self.lesion.feedback and not config.feedback:
+            raise OcraError(
+                "This model has no decoder-to-encoder feedback to lesion (model.feedback is off)."
+            )
 
     def at(self, t: int) -> StepControl:
         """What holds for step t, counted from 0."""
-        windows = None if self.windows is None else Window(*(value[:, t] for value in vars(self.windows).values()))
+        window = None
+        if self.windows is not None:
+            window = Window(self.windows.center[:, t], self.windows.stride[:, t], self.windows.sigma[:, t])
         return StepControl(
-            windows,
+            window,
             None if self.jitter is None else self.jitter[:, t],
             None if self.winners is None else self.winners[:, t],
             self.lesion or Lesion(),
@@ -112,15 +135,14 @@ class StepControl:
     lesion: Lesion
 
     def window_instead_of(self, own: Window) -> Window:
-        """The forced window where its numbers are not NaN, the model's own elsewhere; then shifted by the jitter."""
+        """The forced window where its numbers are not NaN, the model's own elsewhere; then the jitter."""
         center, stride, sigma = own
         if self.window is not None:
-            forced = self.window
-            center = torch.where(forced.center.isnan(), center, forced.center)
-            stride = torch.where(forced.stride.isnan(), stride, forced.stride)
-            sigma = torch.where(forced.sigma.isnan(), sigma, forced.sigma)
+            center = _forced(center, self.window.center)
+            stride = _forced(stride, self.window.stride)
+            sigma = _forced(sigma, self.window.sigma)
         if self.jitter is not None:
-            center = center + self.jitter
+            center = center + self.jitter.to(center.dtype)
         return Window(center, stride, sigma)
 
     def winner_instead_of(self, own: Tensor) -> Tensor:
@@ -134,3 +156,15 @@ class StepControl:
         alive = torch.ones_like(lengths)
         alive[:, list(self.lesion.capsules)] = 0
         return capsules * alive[:, :, None], lengths * alive
+
+
+def _forced(own: Tensor, wanted: Tensor) -> Tensor:
+    """The wanted numbers where they are not NaN, the model's own elsewhere."""
+    return torch.where(wanted.isnan(), own, wanted.to(own.dtype))
+
+
+def _check_range(name: str, values: Tensor, least: float, most: float) -> None:
+    """Refuse numbers (pixels) outside the range; NaN passes."""
+    values = torch.as_tensor(values)
+    if values.is_complex() or ((values < least) | (values > most)).any():
+        raise OcraError(f"{name} must lie between {least:g} and {most:g} pixels.")

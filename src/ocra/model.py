@@ -303,6 +303,9 @@ class OCRA(nn.Module):
             raise OcraError(f"This model takes images of shape [batch, {wanted}], not {list(images.shape)}.")
         if len(images) == 0:
             raise OcraError("The batch holds no image; give at least one.")
+        own = self.convolution1.weight.dtype
+        if images.dtype != own and not torch.is_autocast_enabled(images.device.type):
+            raise OcraError(f"The images are {images.dtype}, the model is {own}; convert one with .to(...).")
 
     @property
     def parameter_count(self) -> int:
