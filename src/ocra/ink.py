@@ -1,0 +1,117 @@
+"""Handwriting in a photograph: even light, where the ink is, how wide its strokes are.
+
+Ink is light on dark here.
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+Floats = NDArray[np.float32]
+
+INK = 0.35
+"""A pixel lighter than this is ink, once the contrast is stretched."""
+BLOCKS = 16
+UNEVEN = 0.04
+SPECK = 0.005
+"""Share of all ink that may lie apart from the rest and be taken for dirt."""
+GAP = 0.04
+"""Distance, as a share of the picture's side, across which ink still belongs together."""
+SMALLEST_SHARE = 1 / 24
+"""Ink smaller than this share of the picture's side is taken for a speck, and the whole picture is shown."""
+
+
+def even_light(pixels: Floats) -> tuple[Floats, bool]:
+    """Take a smooth background away from pixels [rows, columns, channels]; also whether there was one.
+
+    The background of a place is the darkest block around it: blocks are far larger than strokes.
+    """
+    rows, columns = pixels.shape[:2]
+    grey = pixels.mean(2)
+    down, across = (
+        np.linspace(0, rows, BLOCKS + 1).astype(int),
+        np.linspace(0, columns, BLOCKS + 1).astype(int),
+    )
+    blocks = np.array(
+        [
+            [np.percentile(grey[top:bottom, left:right], 25) for left, right in pairwise(across)]
+            for top, bottom in pairwise(down)
+        ],
+        dtype=np.float32,
+    )
+    lowest = np.lib.stride_tricks.sliding_window_view(np.pad(blocks, 2, mode="edge"), (5, 5)).min((2, 3))
+    if float(np.ptp(lowest)) < UNEVEN:
+        return pixels, False
+    smooth = np.lib.stride_tricks.sliding_window_view(np.pad(lowest, 1, mode="edge"), (3, 3)).mean((2, 3))
+    whole = Image.fromarray(smooth.astype(np.float32)).resize((columns, rows), Image.Resampling.BICUBIC)
+    return (pixels - np.asarray(whole)[:, :, None]).clip(0, 1).astype(np.float32), True
+
+
+def noise_level(border: NDArray) -> float:
+    """The lightest tone that is still background, from the tones along the border."""
+    middle = float(np.median(border))
+    return middle + 3 * 1.4826 * float(np.median(np.abs(border - middle)))
+
+
+def find_ink(grey: Floats) -> tuple[int, int, int, int] | None:
+    """Left, top, right, bottom (exclusive) of the ink in grey [rows, columns]; None if there is hardly any.
+
+    Specks apart from the rest do not count.
+    """
+    ink = grey > INK
+    rows, columns = ink.shape
+    left, right = _extent(ink.sum(0))
+    top, bottom = _extent(ink[:, left:right].sum(1))
+    left, right = _extent(
+        np.where((np.arange(columns) >= left) & (np.arange(columns) < right), ink[top:bottom].sum(0), 0)
+    )
+    if max(right - left, bottom - top) < max(4, SMALLEST_SHARE * max(rows, columns)):
+        return None
+    return left, top, right, bottom
+
+
+def _extent(profile: NDArray) -> tuple[int, int]:
+    """First and last + 1 position of what belongs together in a profile of ink along one axis."""
+    total = profile.sum()
+    if total == 0:
+        return 0, 0
+    share = np.cumsum(profile) / total
+    first = int(np.searchsorted(share, SPECK, side="right"))
+    last = int(np.searchsorted(share, 1 - SPECK, side="left"))
+    reach = max(1, round(GAP * len(profile)))
+    filled = np.flatnonzero(profile)
+    for position in filled[filled < first][::-1]:
+        if first - position > reach:
+            break
+        first = int(position)
+    for position in filled[filled > last]:
+        if position - last > reach:
+            break
+        last = int(position)
+    return first, last + 1
+
+
+def stroke_width(grey: Floats) -> float:
+    """Mean width of the strokes in pixels: twice the area of the ink over the length of its outline."""
+    ink = np.pad(grey > INK, 1)
+    area = int(ink.sum())
+    steps = int((ink[1:] != ink[:-1]).sum()) + int((ink[:, 1:] != ink[:, :-1]).sum())
+    # Counting pixel edges makes an outline of any direction longer by 4/π on average.
+    return 2 * area / (steps * math.pi / 4) if steps else 0.0
+
+
+def thicken(pixels: Floats, by: float) -> Floats:
+    """Strokes wider by so many pixels: each pixel takes the lightest tone around it, in an octagon."""
+    for step in range(max(1, round(by / 2))):
+        rows, columns = pixels.shape[:2]
+        padded = np.pad(pixels, ((1, 1), (1, 1), (0, 0)))
+        around = [(0, 1), (1, 0), (1, 1), (1, 2), (2, 1)]
+        if step % 2:  # crosses and squares in turn give octagons
+            around += [(0, 0), (0, 2), (2, 0), (2, 2)]
+        pixels = np.max([padded[y : y + rows, x : x + columns] for y, x in around], axis=0)
+    return pixels
