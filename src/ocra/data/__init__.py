@@ -2,12 +2,23 @@
 
 from ocra.data.cluttered import ClutteredMNIST
 from ocra.data.config import TaskConfig
+from ocra.data.folder import FolderTask
 from ocra.data.multimnist import MultiMNIST
 from ocra.data.svhn import SVHN
 from ocra.data.task import Batch, Parts, Task
 from ocra.errors import UsageError
 
-__all__ = ["SVHN", "Batch", "ClutteredMNIST", "MultiMNIST", "Parts", "Task", "TaskConfig", "make_task"]
+__all__ = [
+    "SVHN",
+    "Batch",
+    "ClutteredMNIST",
+    "FolderTask",
+    "MultiMNIST",
+    "Parts",
+    "Task",
+    "TaskConfig",
+    "make_task",
+]
 
 
 def make_task(config: TaskConfig, split: str, seed: int = 0) -> Task:
@@ -36,6 +47,17 @@ def make_task(config: TaskConfig, split: str, seed: int = 0) -> Task:
             augment=config.augment and training,
             extra=config.extra and training,
             channels=config.channels,
+            seed=seed,
+        )
+    if config.name == "folder":
+        if config.root is None:
+            raise UsageError("A folder task needs its folder (root): the one that holds labels.csv.")
+        return FolderTask(
+            config.root,
+            split,
+            image_shape=(config.channels, config.height, config.width),
+            class_names=config.class_names,
+            augment=config.augment and split == "train",
             seed=seed,
         )
     raise UsageError(f"There is no task '{config.name}'; choose multimnist, cluttered, svhn or folder.")

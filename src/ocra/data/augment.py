@@ -42,10 +42,16 @@ def random_view(bits: Bits) -> View:
     return View(np.stack(rows, axis=1).astype(np.float32), (0.12 * chance[:, 4:6]).astype(np.float32))
 
 
-def look(pictures: Tensor, view: View, size: int, span: float) -> Tensor:
-    """Views [batch, channels, size, size] of pictures [batch, channels, h, w] that span `span` plain crops."""
-    theta = np.concatenate([view.matrix, view.offset[:, :, None]], axis=2) / np.float32(span)
-    grid = F.affine_grid(torch.from_numpy(theta), [len(pictures), 1, size, size], align_corners=False)
+def look(pictures: Tensor, view: View, size: tuple[int, int], span: float) -> Tensor:
+    """Views [batch, channels, *size] of pictures [batch, channels, h, w] that are `span` crops wide.
+
+    Written out rather than through affine_grid, whose matrix product may round differently in a larger batch.
+    """
+    matrix, offset = (torch.from_numpy(part)[..., None, None] / span for part in (view.matrix, view.offset))
+    down, across = ((2 * torch.arange(length) + 1) / length - 1 for length in size)
+    x, y = across[None, None, :], down[None, :, None]
+    rows = [matrix[:, row, 0] * x + matrix[:, row, 1] * y + offset[:, row] for row in range(2)]
+    grid = torch.stack(rows, dim=-1)
     return F.grid_sample(pictures, grid, padding_mode="border", align_corners=False)
 
 
@@ -62,11 +68,14 @@ def move_boxes(boxes: NDArray[np.float32], view: View, size: int) -> NDArray[np.
     return np.concatenate([low, high - low], axis=-1).astype(np.float32)
 
 
-def relight(images: Tensor, bits: Bits) -> Tensor:
-    """Images [batch, channels, height, width] in [0, 1] with random contrast, brightness and noise."""
+def relight(images: Tensor, levels: NDArray[np.float32], bits: Bits) -> Tensor:
+    """Images [batch, channels, height, width] in [0, 1] with random contrast, brightness and noise.
+
+    `levels` [batch, 2] are the mean and the standard deviation of each picture's values.
+    """
     chance = uniforms(bits[:, :3]).astype(np.float32)
     contrast, brightness, noise = torch.from_numpy(chance).T[:, :, None, None, None]
-    spread, mean = torch.std_mean(images, dim=(1, 2, 3), keepdim=True)
+    mean, spread = torch.from_numpy(levels).T[:, :, None, None, None]
     level = mean + 0.3 * (brightness - 0.5)
     images = (images - mean) * (0.5 + 0.8 * contrast) + level
     # In proportion to the picture's own contrast, or faint numbers would drown.

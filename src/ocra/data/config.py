@@ -29,7 +29,7 @@ class TaskConfig:
     channels: int = 1
     """svhn and folder: 1 for grey, 3 for colour."""
     augment: bool = True
-    """svhn: vary the training pictures (shift, scale, rotation, contrast, noise)."""
+    """svhn and folder: vary the training pictures (shift, scale, rotation, contrast, noise)."""
     extra: bool = False
     """svhn: train on the 'extra' archive as well."""
     height: int = 36

@@ -31,7 +31,7 @@ def find_mnist(root: str | os.PathLike[str] | None = None) -> dict[str, Path]:
     """The path of each of the four files, from the first folder that has all of them."""
     folders = search_folders("mnist", root)
     for folder in folders:
-        found = {name: path for name in SHA256 if (path := _file_in(folder, name))}
+        found = {name: path for name in SHA256 if (path := file_in(folder, name))}
         if len(found) == len(SHA256):
             return found
     raise OcraError(
@@ -40,7 +40,7 @@ def find_mnist(root: str | os.PathLike[str] | None = None) -> dict[str, Path]:
     )
 
 
-def _file_in(folder: Path, name: str) -> Path | None:
+def file_in(folder: Path, name: str) -> Path | None:
     """The file `name` in `folder`: plain, gzipped, or with a dot for the last hyphen as some mirrors have."""
     dotted = name.replace("-idx", ".idx")
     for candidate in (name, name + ".gz", dotted, dotted + ".gz"):
@@ -56,11 +56,16 @@ def read_verified(path: Path, name: str) -> bytes:
         content = gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw
     except (OSError, EOFError, zlib.error) as error:
         raise OcraError(f"{path} cannot be read ({error}). {ADVICE}") from error
+    verify(content, name, str(path))
+    return content
+
+
+def verify(content: bytes, name: str, where: str) -> None:
+    """Refuse unpacked bytes that are not those of the MNIST file `name`; `where` is said in the error."""
     if hashlib.sha256(content).hexdigest() != SHA256[name]:
         raise OcraError(
-            f"{path} is not the original {name} (its SHA-256 differs: it is truncated or altered). {ADVICE}"
+            f"{where} is not the original {name} (its SHA-256 differs: it is truncated or altered). {ADVICE}"
         )
-    return content
 
 
 def parse_idx(content: bytes) -> NDArray[np.uint8]:

@@ -26,10 +26,15 @@ def mix(words: Bits) -> Bits:
 
 def random_bits(seed: int, stream: str, indices: NDArray[np.integer], draws: int) -> Bits:
     """Random words [indices, draws]; `stream` names what they are for (a task and its split)."""
-    key = mix(np.array([(seed ^ (zlib.crc32(stream.encode()) << 32)) & _WORD], dtype=np.uint64) + _GOLDEN)
+    key = mix(np.array([(seed ^ (name_number(stream) << 32)) & _WORD], dtype=np.uint64) + _GOLDEN)
     per_index = mix(key + (indices.astype(np.uint64) + np.uint64(1)) * _GOLDEN)
     steps = np.arange(1, draws + 1, dtype=np.uint64) * np.uint64(0xD1B54A32D192ED03)
     return mix(per_index[:, None] + steps)
+
+
+def name_number(name: str) -> int:
+    """A number for a name, the same on every machine."""
+    return zlib.crc32(name.encode())
 
 
 def integers(bits: Bits, limit: int | NDArray[np.integer]) -> NDArray[np.int64]:

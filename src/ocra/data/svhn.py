@@ -75,8 +75,8 @@ class SVHN(Task):
         if self.augment:
             bits = random_bits(self.seed, f"svhn {self.split}", indices, VIEW_DRAWS + LIGHT_DRAWS)
             view = random_view(bits[:, :VIEW_DRAWS])
-            pictures = look(_inverted(self._gather("wide", rows)), view, SIZE, WIDE_SPAN)
-            images = relight(pictures, bits[:, VIEW_DRAWS:])
+            pictures = look(_inverted(self._gather("wide", rows)), view, (SIZE, SIZE), WIDE_SPAN)
+            images = relight(pictures, self._gather("levels", rows), bits[:, VIEW_DRAWS:])
             boxes = move_boxes(boxes, view, SIZE) if parts else boxes
         else:
             images = _inverted(self._gather("pictures", rows))

@@ -47,6 +47,8 @@ class PreparedNumbers:
     """[numbers, 5], 10 where there is none"""
     boxes: NDArray[np.float32]
     """[numbers, 5, 4]: x, y, width, height in the 64×64 picture"""
+    levels: NDArray[np.float32]
+    """[numbers, 2]: mean and standard deviation of each inverted picture, whose values are 0 … 1"""
     left_out: int
     """how many numbers have more than five digits and are not here"""
 
@@ -86,17 +88,21 @@ def _move_into_place(made: Path, folder: Path) -> None:
 
 def _open(folder: Path) -> PreparedNumbers:
     wide = folder / "wide.npy"
-    return PreparedNumbers(
-        pictures=np.load(folder / "pictures.npy", mmap_mode="r"),
-        wide=np.load(wide, mmap_mode="r") if wide.exists() else None,
-        digits=np.load(folder / "digits.npy"),
-        boxes=np.load(folder / "boxes.npy"),
-        left_out=json.loads((folder / "about.json").read_text())["left_out"],
-    )
+    try:
+        return PreparedNumbers(
+            pictures=np.load(folder / "pictures.npy", mmap_mode="r"),
+            wide=np.load(wide, mmap_mode="r") if wide.exists() else None,
+            digits=np.load(folder / "digits.npy"),
+            boxes=np.load(folder / "boxes.npy"),
+            levels=np.load(folder / "levels.npy"),
+            left_out=json.loads((folder / "about.json").read_text())["left_out"],
+        )
+    except (OSError, ValueError, EOFError, KeyError) as error:
+        raise OcraError(f"The prepared data in {folder} is damaged ({error}). Delete that folder.") from error
 
 
 def _prepare(archive: Any, folder: Path, channels: int, wide: bool) -> None:
-    """Write pictures.npy, wide.npy, digits.npy, boxes.npy and about.json to an empty folder."""
+    """Write the arrays of PreparedNumbers to an empty folder, and about.json."""
     structure = folder / "structure.part"
     archive.copy_structure(structure)
     everything = list(read_structure(structure))
@@ -104,8 +110,11 @@ def _prepare(archive: Any, folder: Path, channels: int, wide: bool) -> None:
     numbers = [number for number in everything if len(number.digits) <= LONGEST]
     rows = {number.file: row for row, number in enumerate(numbers)}
     count = len(numbers)
+    if not count:
+        raise OcraError(f"{archive.path} has no number of one to {LONGEST} digits.")
     digits = np.full((count, LONGEST), NO_DIGIT, dtype=np.int64)
     boxes = np.zeros((count, LONGEST, 4), dtype=np.float32)
+    levels = np.zeros((count, 2), dtype=np.float32)
     pictures = open_memmap(folder / "pictures.npy", "w+", np.uint8, (count, channels, SIZE, SIZE))
     widths = (count, channels, WIDE_SIZE, WIDE_SIZE)
     around = open_memmap(folder / "wide.npy", "w+", np.uint8, widths) if wide else None
@@ -117,6 +126,7 @@ def _prepare(archive: Any, folder: Path, channels: int, wide: bool) -> None:
         picture = _open_picture(stream, f"{archive.path}: {name}")
         crop = crop_rectangle(number, picture.width, picture.height)
         pictures[row] = _resized(picture, crop, SIZE, channels)
+        levels[row] = 1 - pictures[row].mean() / 255, pictures[row].std() / 255
         if around is not None:
             around[row] = _resized(picture, _widened(crop), WIDE_SIZE, channels)
         digits[row, : len(number.digits)] = number.digits
@@ -126,6 +136,7 @@ def _prepare(archive: Any, folder: Path, channels: int, wide: bool) -> None:
         raise OcraError(f"{archive.path} lacks {len(missing)} of its pictures, such as {min(missing)}.")
     np.save(folder / "digits.npy", digits)
     np.save(folder / "boxes.npy", boxes)
+    np.save(folder / "levels.npy", levels)
     write_json_atomically(folder / "about.json", {"numbers": count, "left_out": len(everything) - count})
 
 

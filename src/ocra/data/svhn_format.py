@@ -8,7 +8,7 @@ import os
 import shutil
 import tarfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -54,6 +54,10 @@ class Archive:
         """(name, open file) of every picture, in the archive's order."""
         yield from self._members(lambda name: name.endswith(".png"))
 
+    def names(self) -> list[str]:
+        """The name of every file, without its folder."""
+        return [name for name, _ in self._members(lambda name: True)]
+
     def copy_structure(self, target: Path) -> None:
         """Write the file of digit boxes to `target`; HDF5 cannot be read from a stream."""
         for _, stream in self._members(lambda name: name == STRUCTURE):
@@ -62,11 +66,11 @@ class Archive:
             return
         raise OcraError(f"{self.path} has no {STRUCTURE}, so it is not SVHN format 1 (full numbers).")
 
-    def _members(self, wanted: Any) -> Iterator[tuple[str, Any]]:
+    def _members(self, wanted: Callable[[str], bool]) -> Iterator[tuple[str, Any]]:
         """(base name, open file) of the members whose base name is wanted."""
         if self.path.is_dir():
             for path in sorted(self.path.iterdir()):
-                if wanted(path.name):
+                if path.is_file() and wanted(path.name):
                     with path.open("rb") as file:
                         yield path.name, file
             return
@@ -92,7 +96,7 @@ def find_archive(part: str, root: str | os.PathLike[str] | None = None) -> Archi
                 return Archive(folder / name)
     raise OcraError(
         f"SVHN's {part}.tar.gz was not found in {', '.join(map(str, folders))}. "
-        f"Get it from {HOME} (format 1) and put it there, or run `ocra data fetch svhn`."
+        f"Get it from {HOME} (format 1) and put it there, or run `ocra data fetch svhn{' --extra' if part == 'extra' else ''}`."
     )
 
 

@@ -1,0 +1,168 @@
+"""Your own pictures: a folder with a labels.csv becomes a task."""
+
+import csv
+import os
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ocra.data.augment import LIGHT_DRAWS, VIEW_DRAWS, look, random_view, relight
+from ocra.data.digits import SPLITS
+from ocra.data.pictures import fit_pixels
+from ocra.data.random import name_number, random_bits, uniforms
+from ocra.data.task import Batch, Task
+from ocra.errors import OcraError, UsageError
+from ocra.images import read_picture
+
+TABLE = "labels.csv"
+_TEST, _VALIDATION = 0.1, 0.1
+_SHOWN = 5
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of labels.csv."""
+
+    line: int
+    file: str
+    labels: tuple[str, ...]
+    split: str
+
+
+class FolderTask(Task):
+    """The pictures of a folder, with the labels its labels.csv gives them.
+
+    labels.csv has the columns `file` and `labels` (separated by spaces; a label given twice counts twice) and
+    may have a column `split` (train, validation or test). Without it a hash of the file's name puts 80 % into
+    train, 10 % into validation and 10 % into test, so a file stays in its split when others are added.
+    Pictures are resized and padded to `image_shape`, and held in memory as bytes. Those for training are
+    varied (`augment`, on by default for train). It is not known what is where in a
+    picture, so there are no parts.
+    """
+
+    name = "folder"
+
+    def __init__(
+        self,
+        root: str | os.PathLike[str],
+        split: str = "train",
+        image_shape: tuple[int, int, int] = (1, 36, 36),
+        class_names: tuple[str, ...] | None = None,
+        augment: bool | None = None,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(split, seed, parts=False)
+        if image_shape[0] not in (1, 3) or min(image_shape) < 1:
+            raise UsageError(f"image_shape is {image_shape}; it must be (1 or 3, height, width).")
+        self.root = Path(root).expanduser()
+        self.image_shape = image_shape
+        self.augment = split == "train" if augment is None else augment
+        rows = read_table(self.root, class_names)
+        self.class_names = class_names or tuple(sorted({label for row in rows for label in row.labels}))
+        self.files = tuple(row.file for row in rows if row.split == split)
+        if not self.files:
+            raise OcraError(
+                f"No picture of {self.root / TABLE} is in the {split} split. Add more pictures, or a column "
+                f"'split' that says train, validation or test."
+            )
+        chosen = [row for row in rows if row.split == split]
+        self._pictures = _load_pictures(self.root, chosen, image_shape)
+        self._counts = _count_labels(chosen, self.class_names)
+        values = self._pictures.reshape(len(chosen), -1) / np.float32(255)
+        self._levels = np.stack([values.mean(axis=1), values.std(axis=1)], axis=1)
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def make(self, indices: NDArray[np.int64], parts: bool, single: float) -> Batch:
+        rows = indices % len(self)
+        images = torch.from_numpy(self._pictures[rows].astype(np.float32) / 255)
+        if self.augment:
+            bits = random_bits(self.seed, f"folder {self.split}", indices, VIEW_DRAWS + LIGHT_DRAWS)
+            images = look(images, random_view(bits[:, :VIEW_DRAWS]), self.image_shape[1:], span=1.0)
+            images = relight(images, self._levels[rows], bits[:, VIEW_DRAWS:])
+        return Batch(images=images, counts=torch.from_numpy(self._counts[rows]))
+
+
+def read_table(root: Path, class_names: tuple[str, ...] | None = None) -> list[Row]:
+    """The rows of a folder's labels.csv. Bad ones are refused, each named with its line."""
+    path = root / TABLE
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            lines = csv.reader(file)
+            header = [column.strip().lower() for column in next(lines, [])]
+            if header not in (["file", "labels"], ["file", "labels", "split"]):
+                raise OcraError(
+                    f"{path} line 1 must be `file,labels` or `file,labels,split`, not `{','.join(header)}`."
+                )
+            table = [(lines.line_num, [cell.strip() for cell in cells]) for cells in lines if any(cells)]
+    except FileNotFoundError as error:
+        raise OcraError(f"{root} has no {TABLE}: a table with the columns file,labels.") from error
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise OcraError(f"{path} cannot be read as a table in UTF-8: {error}.") from error
+    rows, faults, seen = [], [], dict[str, int]()
+    for line, cells in table:
+        fault = _fault(root, cells, len(header), class_names, seen)
+        if fault:
+            faults.append(f"line {line}: {fault}")
+            continue
+        seen[cells[0]] = line
+        split = cells[2].lower() if len(header) == 3 else _split_of(cells[0])
+        rows.append(Row(line, cells[0], tuple(cells[1].split()), split))
+    if faults:
+        more = [f"and {len(faults) - _SHOWN} more"] if len(faults) > _SHOWN else []
+        raise OcraError(f"{path} has bad rows. " + "; ".join(faults[:_SHOWN] + more) + ".")
+    if not rows:
+        raise OcraError(f"{path} lists no pictures.")
+    return rows
+
+
+def _fault(
+    root: Path, cells: list[str], columns: int, class_names: tuple[str, ...] | None, seen: dict[str, int]
+) -> str | None:
+    """What is wrong with a row, if anything."""
+    if len(cells) != columns:
+        return f"{len(cells)} cells instead of {columns}"
+    file, labels = cells[:2]
+    if not file:
+        return "no file"
+    if file in seen:
+        return f"'{file}' is on line {seen[file]} already"
+    if not (root / file).is_file():
+        return f"there is no file '{file}'"
+    if not labels:
+        return f"no labels for '{file}'"
+    if class_names and (unknown := [label for label in labels.split() if label not in class_names]):
+        return f"'{unknown[0]}' is not one of the classes {', '.join(class_names)}"
+    if columns == 3 and cells[2].lower() not in SPLITS:
+        return f"'{cells[2]}' is not a split ({', '.join(SPLITS)})"
+    return None
+
+
+def _split_of(file: str) -> str:
+    """The split of a file by a hash of its name, whatever else is in the table."""
+    chance = float(uniforms(random_bits(0, "folder split", np.array([name_number(file)]), 1))[0, 0])
+    if chance < _TEST:
+        return "test"
+    return "validation" if chance < _TEST + _VALIDATION else "train"
+
+
+def _load_pictures(root: Path, rows: list[Row], image_shape: tuple[int, int, int]) -> NDArray[np.uint8]:
+    """The rows' pictures, uint8 [rows, channels, height, width]."""
+    pictures = np.empty((len(rows), *image_shape), dtype=np.uint8)
+    for position, row in enumerate(rows):
+        try:
+            pictures[position] = fit_pixels(read_picture(root / row.file).pixels, image_shape)
+        except OcraError as error:
+            raise OcraError(f"{root / TABLE} line {row.line}: {error}") from error
+    return pictures
+
+
+def _count_labels(rows: list[Row], class_names: tuple[str, ...]) -> NDArray[np.float32]:
+    """How often each class is named, [rows, classes]."""
+    counts = [Counter(row.labels) for row in rows]
+    return np.array([[count[name] for name in class_names] for count in counts], dtype=np.float32)
