@@ -1,0 +1,252 @@
+"""Objects, scores and glimpses of pictures, in words and in pixels of the user's own picture."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .config import ModelConfig
+from .errors import OcraError
+from .images import read_picture
+from .metrics import AnswerRule, predicted_counts
+from .model import OCRA
+from .preparation import Fit, Invert, Placement, prepare
+from .pretrained import load_with_metadata
+from .trace import Trace
+
+Source = str | os.PathLike[str]
+NO_DIGIT = 10
+
+
+@dataclass(frozen=True)
+class Knowledge:
+    """What has to be known about a model, besides its weights, to put its answers into words."""
+
+    task: str
+    """multimnist, cluttered, svhn or folder: how scores become an answer and pictures become images"""
+    class_names: tuple[str, ...]
+    rule: AnswerRule
+    masked: bool = False
+    """Whether the model was trained to reconstruct only what it looked at."""
+
+    @classmethod
+    def of(cls, model: OCRA, metadata: dict[str, Any] | None = None) -> Knowledge:
+        """From what was saved with the weights, or else from the shape of the network."""
+        config, metadata = model.config, metadata or {}
+        task = metadata.get("task") or {}
+        task = {"name": task} if isinstance(task, str) else task
+        name = task.get("name") or _likely_task(config)
+        names = tuple(metadata.get("class_names") or _usual_names(config, name))
+        if len(names) != config.classes:
+            raise OcraError(
+                f"The model has {config.classes} classes, but {len(names)} class names were saved with it."
+            )
+        rule = AnswerRule(None if name in ("svhn", "folder") else 2, repeats=name != "multimnist")
+        if "answer" in metadata:
+            rule = AnswerRule(**metadata["answer"])
+        mask = metadata.get("loss", {}).get(
+            "reconstruction_mask", "authors" if name == "cluttered" else "none"
+        )
+        return cls(name, names, rule, mask != "none")
+
+    def capsule_names(self, config: ModelConfig) -> tuple[str, ...]:
+        """A name for every object capsule, those of the background too."""
+        several = config.background_capsules > 1
+        return self.class_names + tuple(
+            f"background {k + 1}" if several else "background" for k in range(config.background_capsules)
+        )
+
+
+@dataclass(frozen=True)
+class FoundObject:
+    """One object that the model names."""
+
+    label: str
+    score: float
+    """Lengths of its capsule, summed over the glimpses (house numbers: output of the digit's readout);
+    shared between objects of the same class."""
+    confidence: float
+    """Score s against the best one not chosen, r: s / (s + r). 0.5 is a toss-up, 1 leaves no doubt; it is
+    not a probability."""
+
+
+@dataclass(frozen=True)
+class Glimpse:
+    """Where the model looked at one step and what it took it for, in pixels of the user's picture."""
+
+    x: float
+    y: float
+    """Centre of the window, counted from 0 at the centre of the top left pixel."""
+    width: float
+    """Distance between the outermost filters, stride · (N − 1)."""
+    height: float
+    """The same along y; differs from the width only where the picture was stretched."""
+    stride: float
+    sigma: float
+    winner: str
+    """The capsule sent to the decoder."""
+    length: float
+    """Its length."""
+    lengths: tuple[float, ...]
+    """The lengths of all object capsules."""
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What the model says about one picture."""
+
+    objects: tuple[FoundObject, ...]
+    """The answer: most certain first; house numbers from left to right."""
+    scores: dict[str, float]
+    """Of every class."""
+    glimpses: tuple[Glimpse, ...]
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The names of the objects."""
+        return tuple(found.label for found in self.objects)
+
+
+def predict(
+    model: OCRA | Source,
+    images: Tensor | Source | Sequence[Source],
+    *,
+    knowledge: Knowledge | None = None,
+    invert: Invert = "auto",
+    fit: Fit = "auto",
+    glimpses: int | None = None,
+) -> list[Prediction]:
+    """Recognise the objects in images [batch, channels, height, width], or in picture files of any kind.
+
+    model: a network, or the name or folder of its weights (needed for class names of one's own).
+    The answer follows the task's rule: two different classes with the highest scores (multimnist), two of a
+    class that scores 1.8 or more, else the two highest (cluttered), the readouts (svhn), every class as often
+    as its rounded score says (own folders).
+    """
+    if not isinstance(model, OCRA):
+        model, metadata = load_with_metadata(os.fspath(model))
+        knowledge = knowledge or Knowledge.of(model, metadata)
+    knowledge = knowledge or Knowledge.of(model)
+    placements = None
+    if not isinstance(images, Tensor):
+        sources = [images] if isinstance(images, str | os.PathLike) else list(images)
+        prepared = [
+            prepare(read_picture(source), model.config, knowledge.task, invert=invert, fit=fit)
+            for source in sources
+        ]
+        images, placements = (
+            torch.stack([item.image for item in prepared]),
+            [item.placement for item in prepared],
+        )
+    return describe(view(model, images, glimpses), model.config, knowledge, placements)
+
+
+@torch.inference_mode()
+def view(model: OCRA, images: Tensor, glimpses: int | None = None) -> Trace:
+    """One recorded pass over images [batch, channels, height, width]."""
+    device = next(model.parameters()).device
+    return model(images.to(device), glimpses=glimpses, record=True)
+
+
+def describe(
+    trace: Trace, config: ModelConfig, knowledge: Knowledge, placements: Sequence[Placement] | None = None
+) -> list[Prediction]:
+    """Put a recorded pass into words; `placements` says where the images lie in the users' pictures."""
+    batch = len(trace.scores)
+    placements = placements or [Placement()] * batch
+    answers = _read_numbers(trace) if trace.readout is not None else _name_objects(trace, knowledge)
+    scores = trace.scores.tolist()
+    return [
+        Prediction(
+            tuple(FoundObject(knowledge.class_names[k], score, sure) for k, score, sure in answers[i]),
+            dict(zip(knowledge.class_names, scores[i], strict=True)),
+            _glimpses(trace, i, config, knowledge.capsule_names(config), placements[i]),
+        )
+        for i in range(batch)
+    ]
+
+
+def _name_objects(trace: Trace, knowledge: Knowledge) -> list[list[tuple[int, float, float]]]:
+    """(class, score, confidence) of the objects of each image, highest score first."""
+    counts = predicted_counts(trace.scores, knowledge.rule)
+    answers = []
+    for score, count in zip(trace.scores.tolist(), counts.long().tolist(), strict=True):
+        rejected = max((s for s, n in zip(score, count, strict=True) if n == 0), default=0.0)
+        found = [
+            (k, score[k] / n, _confidence(score[k] / n, rejected))
+            for k, n in enumerate(count)
+            for _ in range(n)
+        ]
+        answers.append(sorted(found, key=lambda item: -item[1]))
+    return answers
+
+
+def _read_numbers(trace: Trace) -> list[list[tuple[int, float, float]]]:
+    """(digit, output, confidence) of each house number from left to right, without those for 'no digit'."""
+    assert trace.readout is not None
+    highest, digits = trace.readout.topk(2, dim=2)
+    return [
+        [
+            (pair[0], best[0], _confidence(*best))
+            for pair, best in zip(*item, strict=True)
+            if pair[0] != NO_DIGIT
+        ]
+        for item in zip(digits.tolist(), highest.tolist(), strict=True)
+    ]
+
+
+def _confidence(score: float, rejected: float) -> float:
+    score, rejected = max(score, 0.0), max(rejected, 0.0)
+    return score / (score + rejected) if score + rejected > 0 else 0.5
+
+
+def _glimpses(
+    trace: Trace, i: int, config: ModelConfig, names: tuple[str, ...], placement: Placement
+) -> tuple[Glimpse, ...]:
+    """The glimpses of image i; a model without attention looks at the whole image each time."""
+    assert trace.winners is not None, "describe needs a trace made with record=True"
+    windows, lengths = trace.read_windows, trace.capsule_lengths[i].tolist()
+    made = []
+    for step, winner in enumerate(trace.winners[i].tolist()):
+        if windows is None:
+            longest = max(config.width, config.height)
+            x, y, stride, sigma = (config.width - 1) / 2, (config.height - 1) / 2, float("nan"), float("nan")
+            extent = longest - 1.0
+        else:
+            x, y = windows.center[i, step].tolist()
+            stride, sigma = float(windows.stride[i, step]), float(windows.sigma[i, step])
+            extent = stride * (config.glimpse_size - 1)
+        (scale_x, scale_y), place = placement.scale, placement.to_picture(x, y)
+        made.append(
+            Glimpse(
+                *place,
+                extent * scale_x,
+                extent * scale_y,
+                stride * scale_x,
+                sigma * scale_x,
+                names[winner],
+                lengths[step][winner],
+                tuple(lengths[step]),
+            )
+        )
+    return tuple(made)
+
+
+def _likely_task(config: ModelConfig) -> str:
+    """The task of a network that nothing was saved with."""
+    if config.readout_digits:
+        return "svhn"
+    if config.background_capsules:
+        return "cluttered"
+    return "multimnist" if config.classes == 10 else "folder"
+
+
+def _usual_names(config: ModelConfig, task: str) -> tuple[str, ...]:
+    if task == "svhn" and config.classes == 14:
+        return (*"0123456789", "<5", "<4", "<3", "<2")
+    return tuple(str(k) for k in range(config.classes))
