@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from numbers import Integral
 from pathlib import Path
 from typing import NamedTuple
 
@@ -122,12 +123,10 @@ class OCRA(nn.Module):
         windows, jitter, winners, lesion: interventions, see `ocra.interventions`.
         """
         self._check(images)
-        count = self.config.glimpses if glimpses is None else glimpses
-        if count < 1 or (count > 1 and not self.config.recurrent):
-            raise OcraError(f"This model cannot make {count} glimpses; give at least 1 (exactly 1 without recurrence).")
-        passes = self.config.routings if routings is None else routings
-        if passes < 1:
-            raise OcraError(f"routings must be at least 1, not {passes}.")
+        count = self.config.glimpses if glimpses is None else _at_least_one("glimpses", glimpses)
+        passes = self.config.routings if routings is None else _at_least_one("routings", routings)
+        if count > 1 and not self.config.recurrent:
+            raise OcraError(f"This model makes one pass (model.recurrent is off): give glimpses=1, not {count}.")
         control = Interventions(windows, jitter, winners, lesion).prepare(images, count, self.config)
         step = self._step if control is None else self.step
         state: State | None = None
@@ -324,6 +323,13 @@ class OCRA(nn.Module):
         from .pretrained import save
 
         save(self, folder, **metadata)
+
+
+def _at_least_one(name: str, value: int) -> int:
+    """The value, if it is a whole number from 1 on."""
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
+        raise OcraError(f"{name} must be a whole number of at least 1, not {value!r}.")
+    return int(value)
 
 
 def _memory(state: State | None, part: str, control: StepControl | None) -> tuple[Tensor, Tensor] | None:
