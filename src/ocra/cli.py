@@ -1,0 +1,108 @@
+"""The command line: find the command, let its module do the work, say in one sentence what went wrong.
+
+The module of a command is imported only when it is used, so that `ocra --help` is instant.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import os
+import sys
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+
+from .errors import OcraError, UsageError
+
+COMMANDS: dict[str, tuple[str, str]] = {
+    "predict": ("predict", "say what is in a picture, and where the model looked"),
+    "show": ("show", "draw the glimpses, windows and canvas of a pass"),
+    "app": ("app", "open the web page: draw, look, intervene"),
+    "presets": ("presets", "list the experiments of the paper, or show one whole"),
+    "train": ("train", "train a preset or a task of your own, to evaluated weights"),
+    "evaluate": ("evaluate", "score weights: exact error, per-object error, confusions"),
+    "reproduce": ("reproduce", "run every row of a table of the paper, write the results"),
+    "bench": ("bench", "measure speed and memory on this machine"),
+    "data": ("data", "fetch, check and show the data sets"),
+    "import-authors": ("import_authors", "turn a checkpoint of the paper's authors into ours"),
+}
+"""Name of each command, its module in `ocra.commands`, and a line of help."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit code: 0 done, 1 failed, 2 asked for wrongly, 130 interrupted."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if not words or words[0] in ("-h", "--help", "help"):
+        print(overview())
+        return 0 if words else 2
+    if words[0] in ("-V", "--version"):
+        from . import __version__
+
+        print(f"ocra {__version__}")
+        return 0
+    warnings.showwarning = _show_warning
+    try:
+        return _run(words[0], words[1:])
+    except UsageError as error:
+        return _fail(error, 2)
+    except OcraError as error:
+        return _fail(error, 1)
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:  # the reader of our output (head, less) has had enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def _run(command: str, words: list[str]) -> int:
+    """Import the module of a command and call its main with what the words say."""
+    if command not in available():
+        raise UsageError(f"There is no command '{command}'; 'ocra --help' lists them.")
+    module = importlib.import_module(f".commands.{COMMANDS[command][0]}", __package__)
+    if list(inspect.signature(module.main).parameters) == ["args"]:  # it parses the words by itself
+        return int(module.main(words) or 0)
+    from .commands import parse
+
+    return int(parse(module.main, words, f"ocra {command}") or 0)
+
+
+def available() -> dict[str, str]:
+    """The commands whose modules are there, with a line of help for each."""
+    folder = Path(__file__).parent / "commands"
+    return {
+        name: text
+        for name, (module, text) in COMMANDS.items()
+        if (folder / f"{module}.py").is_file() or (folder / module).is_dir()
+    }
+
+
+def overview() -> str:
+    """The help of the whole program, on one screen."""
+    lines = [f"  {name:16}{text}" for name, text in available().items()]
+    return "\n".join(
+        [
+            "usage: ocra COMMAND [OPTIONS]",
+            "",
+            "OCRA: object-centric recurrent attention. Recognises several objects in an image",
+            "by looking at it in a few glimpses, and shows where it looked.",
+            "",
+            "commands:",
+            *lines,
+            "",
+            "  ocra COMMAND --help explains a command and gives an example.",
+            "  ocra --version      says which version this is.",
+            "",
+            "example: ocra train multimnist-3 --out runs/first",
+        ]
+    )
+
+
+def _fail(error: OcraError, code: int) -> int:
+    print(f"error: {error}", file=sys.stderr)
+    return code
+
+
+def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
+    """Warnings are sentences for a person as well, without the line of code they come from."""
+    print(f"warning: {message}", file=sys.stderr)

@@ -1,0 +1,110 @@
+"""What training minimises: margin loss on counts, reconstruction loss, SVHN readout loss (eq. 5 and 6)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from .data.task import Batch
+from .errors import OcraError
+from .trace import Trace
+
+# Far below any score or mask that means something; keeps 0 / 0 out of a black image.
+SMALLEST_MAXIMUM = 1e-6
+
+
+@dataclass(frozen=True)
+class LossConfig:
+    """How the parts of the loss are made and weighted."""
+
+    reconstruction_weight: float = 3.0
+    """Weight of the reconstruction loss, the paper's λ_recon."""
+    reconstruction_mask: Literal["none", "authors", "paper"] = "none"
+    """What the canvas is compared with: the image, 0.3·image + 0.7·mask·image (authors), or mask·image (paper)."""
+    normalise_scores: bool = True
+    """Divide the scores of an image by its largest one; for tasks where no class occurs twice."""
+    margin: float = 0.1
+    """How far a score may stay from its target at no cost, the paper's m."""
+    absent_weight: float = 0.5
+    """Weight of the classes that are not in the image, the paper's λ_absent."""
+    readout_weight: float = 10.0
+    """Weight of the loss on the sequence that is read out (SVHN)."""
+
+    def __post_init__(self) -> None:
+        for name in ("reconstruction_weight", "margin", "absent_weight", "readout_weight"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
+                raise OcraError(f"loss.{name} must be a number of at least 0, not {value!r}.")
+        if self.reconstruction_mask not in ("none", "authors", "paper"):
+            raise OcraError(
+                f"loss.reconstruction_mask must be 'none', 'authors' or 'paper', not {self.reconstruction_mask!r}."
+            )
+
+    @property
+    def needs_attended(self) -> bool:
+        """Whether the model has to be called with `attended=True`."""
+        return self.reconstruction_mask != "none"
+
+
+class Losses(NamedTuple):
+    """The loss of a batch and its parts before weighting, each a scalar."""
+
+    total: Tensor
+    margin: Tensor
+    reconstruction: Tensor
+    readout: Tensor
+
+
+def compute_losses(trace: Trace, batch: Batch, config: LossConfig) -> Losses:
+    """The loss of one pass over a batch."""
+    scores = normalised_scores(trace) if config.normalise_scores else trace.scores
+    margin = margin_loss(scores, batch.counts, config.margin, config.absent_weight)
+    target = reconstruction_target(batch.images, trace.attended, config.reconstruction_mask)
+    reconstruction = F.mse_loss(trace.canvas, target)
+    readout = margin.new_zeros(())
+    if trace.readout is not None and batch.sequence is not None:
+        readout = readout_loss(trace.readout, batch.sequence, config.margin, config.absent_weight)
+    total = margin + config.reconstruction_weight * reconstruction + config.readout_weight * readout
+    return Losses(total, margin, reconstruction, readout)
+
+
+def margin_loss(scores: Tensor, counts: Tensor, margin: float = 0.1, absent_weight: float = 0.5) -> Tensor:
+    """Mean over images of the margin loss on scores and counts, both [batch, classes] (eq. 6).
+
+    A class that is there n times wants a score above n − m, one that is not there a score below m.
+    """
+    present = counts.clamp(0, 1) * F.relu(counts - margin - scores).square()
+    absent = absent_weight * F.relu(1 - counts) * F.relu(scores - margin).square()
+    return (present + absent).sum(1).mean()
+
+
+def normalised_scores(trace: Trace) -> Tensor:
+    """Scores [batch, classes] divided by the longest summed capsule of the image, background included."""
+    longest = trace.capsule_lengths.sum(1).amax(1, keepdim=True)
+    return trace.scores / longest.clamp(min=SMALLEST_MAXIMUM)
+
+
+def reconstruction_target(images: Tensor, attended: Tensor | None, mask: str) -> Tensor:
+    """What the canvas [batch, channels, height, width] should look like.
+
+    attended: the read glimpses put back into the image frame; divided by their largest value they are the mask.
+    """
+    if mask == "none":
+        return images
+    if attended is None:
+        raise OcraError("The masked reconstruction loss needs a trace made with attended=True.")
+    looked_at = attended / attended.amax((1, 2, 3), keepdim=True).clamp(min=SMALLEST_MAXIMUM)
+    if mask == "authors":
+        return 0.3 * images + 0.7 * looked_at * images
+    return looked_at * images
+
+
+def readout_loss(
+    readout: Tensor, sequence: Tensor, margin: float = 0.1, absent_weight: float = 0.5
+) -> Tensor:
+    """Margin loss on all outputs of readout [batch, digits, classes] for a sequence [batch, digits]."""
+    targets = F.one_hot(sequence, readout.shape[2]).to(readout.dtype)
+    return margin_loss(readout.flatten(1), targets.flatten(1), margin, absent_weight)

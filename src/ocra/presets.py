@@ -1,0 +1,162 @@
+"""Every row of the paper's tables by name: model, task, loss and training of one experiment."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from .config import ModelConfig
+from .data.config import TaskConfig
+from .errors import OcraError, UsageError
+from .losses import LossConfig
+from .training.config import TrainingConfig
+
+Recipe = Literal["default", "paper"]
+
+
+@dataclass(frozen=True)
+class Spec:
+    """Everything one experiment is."""
+
+    name: str = "custom"
+    """Name of the preset it started from."""
+    description: str = ""
+    """What it is, in a sentence."""
+    paper_error: str = ""
+    """The paper's exact error in percent, mean ± standard deviation of five runs."""
+    seed: int = 0
+    """Seed of the weights, of the images and of their order."""
+    model: ModelConfig = field(default_factory=ModelConfig)
+    """The network."""
+    task: TaskConfig = field(default_factory=TaskConfig)
+    """The images."""
+    loss: LossConfig = field(default_factory=LossConfig)
+    """The loss."""
+    training: TrainingConfig = field(default_factory=TrainingConfig)
+    """The run."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """As nested dictionaries, ready for JSON."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Spec:
+        """From nested dictionaries; unknown names are refused, missing ones take their defaults."""
+        parts = {"model": ModelConfig, "task": TaskConfig, "loss": LossConfig, "training": TrainingConfig}
+        made = dict(values)
+        for name, kind in parts.items():
+            made[name] = _from_dict(kind, values.get(name, {}), f"{name}.")
+        return _from_dict(cls, made, "")
+
+
+def _from_dict(kind: Any, values: Any, prefix: str) -> Any:
+    """A dataclass from a dictionary, with a sentence for names it does not know."""
+    if not isinstance(values, dict):
+        raise OcraError(
+            f"The config needs an object for {prefix.rstrip('.') or 'the whole'}, not {values!r}."
+        )
+    unknown = sorted(set(values) - {item.name for item in dataclasses.fields(kind)})
+    if unknown:
+        raise OcraError(
+            f"The config holds the unknown option {prefix}{unknown[0]}; was it written by a newer version?"
+        )
+    # JSON has lists only; the configs hold tuples, which can be compared and hashed.
+    return kind(
+        **{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+    )
+
+
+def fit_to_task(spec: Spec) -> Spec:
+    """The same experiment with the model's image size and classes, and the loss, made to fit the task."""
+    from .data import make_task
+
+    task = make_task(spec.task, "train", spec.seed)
+    channels, height, width = task.image_shape
+    model = replace(
+        spec.model, channels=channels, height=height, width=width, classes=len(task.class_names),
+        readout_digits=spec.model.readout_digits if spec.task.name == "svhn" else 0,
+    )  # fmt: skip
+    loss = spec.loss if spec.task.name == "multimnist" else replace(spec.loss, normalise_scores=False)
+    return replace(spec, model=model, loss=loss)
+
+
+MULTIMNIST = TaskConfig(name="multimnist")
+CLUTTERED = TaskConfig(name="cluttered")
+HOUSE_NUMBERS = TaskConfig(name="svhn")
+
+OVERLAPPING = TrainingConfig()
+SCATTERED = TrainingConfig(
+    batch=64, learning_rate=2e-3, beta2=0.999, forget_bias=0.0, orthogonal=False, single_until_images=0,
+)  # fmt: skip
+READING = TrainingConfig(batch=64, learning_rate=2e-3, warmup_images=50_000, single_until_images=0)
+
+CLUTTERED_MODEL = ModelConfig(height=100, width=100, glimpses=5, background_capsules=1, clip_canvas=False)
+HOUSE_NUMBER_MODEL = ModelConfig(height=64, width=64, glimpses=12, filters=64, classes=14, readout_digits=5)
+CLUTTERED_LOSS = LossConfig(175.0, "authors", normalise_scores=False)
+
+_SPECS = [
+    Spec("multimnist-3", "Two overlapping digits, three glimpses", "7.24 ± 0.11"),
+    Spec(
+        "multimnist-10", "Two overlapping digits, ten glimpses", "5.08 ± 0.17",
+        model=ModelConfig(glimpses=10), loss=LossConfig(10.0),
+    ),
+    Spec(
+        "multimnist-recurrent-3", "Ablation: the whole image at each of three steps, no glimpses", "8.98 ± 0.14",
+        model=ModelConfig(attention=False),
+    ),
+    Spec(
+        "multimnist-feedforward", "Ablation: one feed-forward pass over the whole image", "10.63 ± 0.10",
+        model=ModelConfig(attention=False, recurrent=False, masking=False, glimpses=1),
+    ),
+    Spec(
+        "multimnist-3-one-routing", "Ablation: one routing, so uniform couplings", "7.77 ± 0.24",
+        model=ModelConfig(routings=1),
+    ),
+    Spec(
+        "multimnist-3-no-capsules", "Ablation: fully connected layers in place of capsules", "8.04 ± 0.13",
+        model=ModelConfig(capsules=False),
+    ),
+    Spec(
+        "cluttered-5", "Two digits among clutter, five glimpses", "8.37 ± 1.43",
+        model=CLUTTERED_MODEL, task=CLUTTERED, loss=CLUTTERED_LOSS, training=SCATTERED,
+    ),
+    Spec(
+        "cluttered-7", "Two digits among clutter, seven glimpses", "7.12 ± 1.05",
+        model=replace(CLUTTERED_MODEL, glimpses=7), task=CLUTTERED,
+        loss=replace(CLUTTERED_LOSS, reconstruction_weight=200.0), training=SCATTERED,
+    ),
+    Spec(
+        "cluttered-5-no-capsules", "Ablation: cluttered-5 with fully connected layers in place of capsules", "> 20",
+        model=replace(CLUTTERED_MODEL, capsules=False), task=CLUTTERED, loss=CLUTTERED_LOSS, training=SCATTERED,
+    ),
+    Spec(
+        "svhn-12", "House numbers read from left to right in twelve glimpses", "10.07 ± 0.53",
+        model=HOUSE_NUMBER_MODEL, task=HOUSE_NUMBERS, loss=LossConfig(200.0, normalise_scores=False), training=READING,
+    ),
+]  # fmt: skip
+
+PRESETS: dict[str, Spec] = {spec.name: spec for spec in _SPECS}
+
+# The paper's epochs times the size of its training sets.
+PAPER_IMAGES = {"multimnist": 50 * 3_000_000, "cluttered": 1000 * 180_000, "svhn": 1000 * 235_000}
+
+
+def preset(name: str, recipe: Recipe = "default") -> Spec:
+    """The experiment of this name, with our recipe of training or the paper's."""
+    if name not in PRESETS:
+        raise UsageError(f"There is no preset '{name}'; choose one of {', '.join(PRESETS)}.")
+    spec = PRESETS[name]
+    if recipe == "default":
+        return spec
+    if recipe != "paper":
+        raise UsageError(f"There is no recipe '{recipe}'; choose default or paper.")
+    return replace(spec, training=paper_training(PAPER_IMAGES[spec.task.name]))
+
+
+def paper_training(images: int) -> TrainingConfig:
+    """Training as in the paper: Adam at a constant 0.001, batches of 128, PyTorch's initialisation, no averages."""
+    return TrainingConfig(
+        images=images, batch=128, learning_rate=1e-3, schedule="constant", warmup_images=0, beta2=0.999, average=0.0,
+        capsule_init=0.01, forget_bias=0.0, orthogonal=False, single_until_images=0, validate_every_images=500_000,
+    )  # fmt: skip

@@ -1,0 +1,127 @@
+"""Weights on disk: `config.json` and `model.safetensors` in one folder, the layout of the Hugging Face hub."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from safetensors.torch import save as to_bytes
+from torch import Tensor
+
+from ..config import ModelConfig
+from ..errors import OcraError
+from ..files import write_bytes_atomically, write_json_atomically
+from ..model import OCRA
+
+CONFIG, WEIGHTS = "config.json", "model.safetensors"
+
+
+def save(
+    model: OCRA, folder: str | Path, storage: Literal["float32", "float16"] = "float32", **metadata: object
+) -> None:
+    """Write a model's weights and config into a folder; metadata (JSON values) goes into the config beside it."""
+    folder = Path(folder)
+    dtype = {"float32": torch.float32, "float16": torch.float16}[storage]
+    tensors = {
+        name: value.detach().to("cpu", dtype).contiguous() for name, value in model.state_dict().items()
+    }
+    write_bytes_atomically(folder / WEIGHTS, to_bytes(tensors, metadata={"format": "pt"}))
+    write_json_atomically(folder / CONFIG, {"model": dataclasses.asdict(model.config), **metadata})
+
+
+def load(name: str | Path) -> OCRA:
+    """The model of a shipped name, of a folder written by `save`, or of a hub name 'user/repository'."""
+    return load_with_metadata(name)[0]
+
+
+def load_with_metadata(name: str | Path) -> tuple[OCRA, dict[str, Any]]:
+    """The same model, and all that its config says besides the network (task, class names, figures…)."""
+    folder = find(name)
+    config = _read_config(folder / CONFIG)
+    model = OCRA(ModelConfig.from_dict(config.pop("model")))
+    tensors = _read_weights(folder / WEIGHTS)
+    _check_fit(model.state_dict(), tensors, folder)
+    model.load_state_dict({key: value.float() for key, value in tensors.items()})
+    return model.eval(), config
+
+
+def shipped() -> list[str]:
+    """Names of the weights that come with the package."""
+    return sorted(path.parent.name for path in Path(__file__).parent.glob(f"*/{CONFIG}"))
+
+
+def find(name: str | Path) -> Path:
+    """The folder of these weights: shipped ones first, then a folder on disk, then the hub."""
+    if str(name) in shipped():
+        return Path(__file__).parent / str(name)
+    folder = Path(name).expanduser()
+    if (folder / CONFIG).is_file():
+        return folder
+    if folder.exists():
+        raise OcraError(f"{folder} holds no weights: it needs the files {CONFIG} and {WEIGHTS}.")
+    parts = str(name).split("/")
+    if len(parts) == 2 and all(parts) and not str(name).startswith((".", "~")):
+        return _from_hub(str(name))
+    known = ", ".join(shipped()) or "none yet"
+    raise OcraError(f"There are no weights '{name}': neither a folder nor a shipped name (shipped: {known}).")
+
+
+def _from_hub(name: str) -> Path:
+    """Download the two files of a repository on the Hugging Face hub, or take them from its cache."""
+    try:
+        from huggingface_hub import snapshot_download
+    except ImportError:
+        raise OcraError(
+            f"There is no folder '{name}'. To fetch it from the Hugging Face hub, run: pip install 'ocra[hub]'."
+        ) from None
+    try:
+        return Path(snapshot_download(name, allow_patterns=[CONFIG, WEIGHTS]))
+    except Exception as error:  # the hub's own errors share no base class
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise OcraError(
+            f"'{name}' is no folder here and could not be fetched from the hub: {reason}"
+        ) from None
+
+
+def _read_config(path: Path) -> dict[str, Any]:
+    """The parsed config; it has to hold a model."""
+    try:
+        config = json.loads(path.read_text("utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise OcraError(f"{path} could not be read: {error}.") from None
+    except json.JSONDecodeError as error:
+        raise OcraError(f"{path} is not valid JSON (line {error.lineno}): {error.msg}.") from None
+    if not isinstance(config, dict) or not isinstance(config.get("model"), dict):
+        raise OcraError(
+            f"{path} describes no model: the key 'model' is missing. Was it written by this program?"
+        )
+    return config
+
+
+def _read_weights(path: Path) -> dict[str, Tensor]:
+    try:
+        return load_file(path)
+    except FileNotFoundError:
+        raise OcraError(f"{path} is missing: a folder of weights needs {CONFIG} and {WEIGHTS}.") from None
+    except (OSError, SafetensorError) as error:
+        raise OcraError(
+            f"{path} is broken or no safetensors file ({error}); fetch or write it again."
+        ) from None
+
+
+def _check_fit(wanted: dict[str, Tensor], given: dict[str, Tensor], folder: Path) -> None:
+    """Refuse weights that do not belong to the config beside them."""
+    for name, value in wanted.items():
+        if name not in given:
+            raise OcraError(f"{folder / WEIGHTS} lacks the tensor '{name}' that {CONFIG} asks for.")
+        if given[name].shape != value.shape:
+            shapes = f"{list(given[name].shape)} where {CONFIG} asks for {list(value.shape)}"
+            raise OcraError(f"{folder / WEIGHTS} has a '{name}' of shape {shapes}.")
+    surplus = sorted(set(given) - set(wanted))
+    if surplus:
+        raise OcraError(f"{folder / WEIGHTS} has a tensor '{surplus[0]}' that {CONFIG} does not know.")

@@ -1,0 +1,1 @@
+"""Training: the loop, its schedule, checkpoints, distribution over processes, logs."""

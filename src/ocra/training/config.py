@@ -1,0 +1,87 @@
+"""The settings of one training run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from ..errors import OcraError
+
+
+@dataclass(frozen=True)
+class TrainingConfig:
+    """How a model is trained: how long, how fast, from where, and what is saved on the way."""
+
+    images: int = 3_000_000
+    """Images to train on, counted with repetition. 3e6 may be written for 3000000."""
+    batch: int = 128
+    """Images in one step, over all processes together."""
+    learning_rate: float = 5e-3
+    """Adam's learning rate at its highest."""
+    schedule: Literal["cosine", "constant"] = "cosine"
+    """What the learning rate does after the warm-up: fall to zero along a cosine, or stay."""
+    warmup_images: int = 12_800
+    """Images over which the learning rate rises from zero."""
+    beta2: float = 0.99
+    """Adam's β₂, the memory of squared gradients."""
+    clip: float = 10.0
+    """Largest norm of the gradient; a longer one is shortened to it."""
+    average: float = 0.9995
+    """Share of the averaged weights kept at each step; they are what is validated and saved. 0: no averaging."""
+    capsule_init: float = 0.1
+    """Standard deviation of the capsule transforms at the start (paper: 0.01)."""
+    forget_bias: float = 1.0
+    """Added to the forget gates' bias at the start, so that the LSTMs begin by remembering."""
+    orthogonal: bool = True
+    """Start the hidden-to-hidden weights of the LSTMs as orthogonal matrices."""
+    single_until_images: int = 60_000
+    """Curriculum: the share of images with one object only falls from 1 to 0 over this many images. 0: none."""
+    start_from: str | None = None
+    """Weights to start from: a shipped name or a folder. What does not fit the model is left as initialised."""
+    report_every_images: int = 12_800
+    """Images between two lines of the log."""
+    validate_every_images: int = 100_000
+    """Images between two validations."""
+    validate_images: int = 5_000
+    """Images of the validation split that are scored each time."""
+    test_images: int = 10_000
+    """Images of the test split that are scored at the end. 0: none."""
+    patience: int = 0
+    """Stop after this many validations without a better error. 0: never."""
+    checkpoint_minutes: float = 5.0
+    """Minutes between two checkpoints."""
+    precision: Literal["fp32", "bf16"] = "fp32"
+    """Arithmetic: 32-bit floats, or bfloat16 autocast where the hardware has it."""
+    compile: bool = True
+    """Compile the glimpse step: half a minute at the start, then much faster."""
+
+    def __post_init__(self) -> None:
+        smallest = {
+            "images": 1, "batch": 1, "warmup_images": 0, "single_until_images": 0, "report_every_images": 1,
+            "validate_every_images": 1, "validate_images": 1, "test_images": 0, "patience": 0,
+        }  # fmt: skip
+        for name, least in smallest.items():
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise OcraError(f"training.{name} must be a whole number of at least {least}, not {value!r}.")
+        for name in ("learning_rate", "clip", "checkpoint_minutes"):
+            if not 0 < getattr(self, name) < float("inf"):
+                raise OcraError(f"training.{name} must be above 0, not {getattr(self, name)!r}.")
+        if not 0 <= self.capsule_init < float("inf"):
+            raise OcraError(f"training.capsule_init must be at least 0, not {self.capsule_init!r}.")
+        for name in ("beta2", "average"):
+            if not 0 <= getattr(self, name) < 1:
+                raise OcraError(
+                    f"training.{name} must be at least 0 and below 1, not {getattr(self, name)!r}."
+                )
+        choices = {"schedule": ("cosine", "constant"), "precision": ("fp32", "bf16")}
+        for name, allowed in choices.items():
+            if getattr(self, name) not in allowed:
+                raise OcraError(
+                    f"training.{name} must be {' or '.join(allowed)}, not {getattr(self, name)!r}."
+                )
+
+    @property
+    def steps(self) -> int:
+        """Number of steps in the whole run."""
+        return -(-self.images // self.batch)

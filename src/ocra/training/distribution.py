@@ -1,0 +1,158 @@
+"""Several processes that train one model: who takes part, and how they add up their gradients."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from ..errors import OcraError, UsageError
+
+JOIN = "OCRA_JOIN"  # rank, size and port, for the processes this program starts itself
+JOIN_TIMEOUT = timedelta(minutes=5)
+
+
+class PeerLost(OcraError):
+    """Another process of the run ended, so this one cannot go on."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """The processes of a run, seen from one of them."""
+
+    rank: int = 0
+    size: int = 1
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+
+    def sum(self, tensor: Tensor) -> Tensor:
+        """Replace a tensor by its sum over all processes."""
+        return self._call(dist.all_reduce, tensor)
+
+    def spread(self, tensor: Tensor) -> Tensor:
+        """Replace a tensor by that of the first process."""
+        return self._call(dist.broadcast, tensor, 0)
+
+    def spread_json(self, value: Any) -> Any:
+        """A JSON value of the first process, in all of them."""
+        content = torch.tensor(list(json.dumps(value).encode()), dtype=torch.uint8, device=self.device)
+        length = self.spread(torch.tensor([len(content)], device=self.device))
+        content = self.spread(content if self.rank == 0 else content.new_zeros(int(length)))
+        return json.loads(bytes(content.tolist()))
+
+    def _call(self, function: Any, tensor: Tensor, *args: Any) -> Tensor:
+        if self.size > 1:
+            try:
+                function(tensor, *args)
+            except RuntimeError as error:
+                reason = str(error).splitlines()[0]
+                raise PeerLost(
+                    f"Another process of this run ended or cannot be reached ({reason})."
+                ) from None
+        return tensor
+
+
+def choose_device(wanted: str, local_rank: int = 0) -> torch.device:
+    """The device of a process: its own GPU where there is one (and none but a GPU will do), else the CPU."""
+    if wanted not in ("auto", "cpu", "cuda"):
+        raise UsageError(f"There is no device '{wanted}'; choose auto, cpu or cuda.")
+    if wanted == "cuda" and not torch.cuda.is_available():
+        raise UsageError("PyTorch finds no CUDA GPU on this machine; use --device cpu.")
+    if wanted != "cpu" and torch.cuda.is_available():
+        return torch.device("cuda", local_rank % torch.cuda.device_count())
+    return torch.device("cpu")
+
+
+def choose_processes(wanted: int, device: torch.device, batch: int) -> int:
+    """How many processes to start: those asked for, else one for each core or GPU, at most one for each image."""
+    if wanted < 0:
+        raise UsageError(f"--processes must be at least 1, or 0 for one on each core, not {wanted}.")
+    if wanted > batch:
+        raise UsageError(f"{wanted} processes cannot share a batch of {batch} images; use fewer.")
+    if device.type == "cuda":
+        return wanted or torch.cuda.device_count()
+    # Below 16 images a process spends its time on messages, not on images.
+    return wanted or max(1, min(_cores(), batch // 16))
+
+
+def _cores() -> int:
+    """Cores this process may use, which in a container may be fewer than the machine has."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def further_process() -> bool:
+    """Whether this process was started, by torchrun or by us, to help another one that leads the run."""
+    return JOIN in os.environ or int(os.environ.get("RANK", 0)) > 0
+
+
+@contextmanager
+def process_group(processes: int, device: str, batch: int = 1) -> Iterator[Group]:
+    """The group of a run: that of the process which started this one, or torchrun's, or one started here."""
+    if JOIN in os.environ:
+        rank, size, port = map(int, os.environ[JOIN].split(":"))
+        store = dist.TCPStore("127.0.0.1", port, size, is_master=False, timeout=JOIN_TIMEOUT)
+        with _joined(choose_device(device, rank), store=store, rank=rank, world_size=size) as group:
+            yield group
+    elif "RANK" in os.environ and "WORLD_SIZE" in os.environ:
+        with _joined(choose_device(device, int(os.environ.get("LOCAL_RANK", 0)))) as group:
+            yield group
+    else:
+        place = choose_device(device)
+        count = choose_processes(processes, place, batch)
+        if count == 1:
+            yield Group(0, 1, place)
+            return
+        store = dist.TCPStore(
+            "127.0.0.1", 0, count, is_master=True, timeout=JOIN_TIMEOUT, wait_for_workers=False
+        )
+        with (
+            _workers(count, store.port, device),
+            _joined(place, store=store, rank=0, world_size=count) as group,
+        ):
+            yield group
+
+
+@contextmanager
+def _joined(device: torch.device, **place: Any) -> Iterator[Group]:
+    """Meet the other processes, one thread each: on a CPU the processes are the parallelism."""
+    if place:
+        # The host's own name may resolve to nothing in a container; the loopback interface is always there.
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo0" if sys.platform == "darwin" else "lo")
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        backend = "nccl" if device.type == "cuda" else "gloo"
+        dist.init_process_group(backend, timeout=timedelta(minutes=30), **place)
+        yield Group(dist.get_rank(), dist.get_world_size(), device)
+    finally:
+        if dist.is_initialized():
+            dist.destroy_process_group()
+        torch.set_num_threads(threads)
+
+
+@contextmanager
+def _workers(count: int, port: int, device: str) -> Iterator[None]:
+    """Start the other processes; they end with this one, whatever becomes of it."""
+    command = [sys.executable, "-m", "ocra.training.worker", device]
+    workers = []
+    try:
+        for rank in range(1, count):
+            environment = {**os.environ, JOIN: f"{rank}:{count}:{port}"}
+            workers.append(subprocess.Popen(command, env=environment))
+        yield
+    finally:
+        for worker in workers:
+            try:
+                worker.wait(10)
+            except subprocess.TimeoutExpired:
+                worker.kill()
+                worker.wait()

@@ -1,0 +1,34 @@
+"""What changes during a run, each a pure function of the images seen, so that resuming needs no state."""
+
+from __future__ import annotations
+
+import math
+
+from .config import TrainingConfig
+
+
+def learning_rate(training: TrainingConfig, seen: int) -> float:
+    """The learning rate of the step that starts after `seen` images: a linear rise, then the schedule."""
+    # The first step counts as seen, or its learning rate would be zero.
+    rise = min(1.0, (seen + training.batch) / training.warmup_images) if training.warmup_images else 1.0
+    if training.schedule == "constant":
+        return training.learning_rate * rise
+    progress = min(1.0, seen / training.images)
+    return training.learning_rate * rise * 0.5 * (1 + math.cos(math.pi * progress))
+
+
+def single_share(training: TrainingConfig, seen: int) -> float:
+    """The share of images that show one object only: from 1 to 0 over `single_until_images`."""
+    if training.single_until_images == 0:
+        return 0.0
+    return max(0.0, 1 - seen / training.single_until_images)
+
+
+def average_decay(training: TrainingConfig, step: int) -> float:
+    """The share of the averages kept at a step; shorter at first, so that the random start is forgotten."""
+    return min(training.average, (1 + step) / (10 + step))
+
+
+def crossed(before: int, after: int, every: int) -> bool:
+    """Whether a multiple of `every` lies in (before, after]."""
+    return after // every > before // every

@@ -1,0 +1,65 @@
+"""What is said about a run once it has ended, and about the weights it leaves."""
+
+from __future__ import annotations
+
+import dataclasses
+import platform
+import subprocess
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy
+import torch
+
+from ..data import Task
+from ..evaluation import Tally
+from ..metrics import answer_rule
+from ..presets import Spec
+
+
+def summarise(spec: Spec, progress: dict[str, Any], tests: dict[str, Tally | None]) -> dict[str, Any]:
+    """The content of summary.json: what was trained, what came out, what it took."""
+    return {
+        "name": spec.name,
+        "seed": spec.seed,
+        **progress,
+        "test": {which: result.figures() for which, result in tests.items() if result is not None},
+        "versions": versions(),
+        "commit": commit(),
+        "config": spec.to_dict(),
+    }
+
+
+def weights_metadata(spec: Spec, task: Task, images: int, validation_error: float) -> dict[str, Any]:
+    """What config.json says besides the network, so that weights can be used without the run they came from."""
+    return {
+        "name": spec.name,
+        "task": dataclasses.asdict(spec.task),
+        "class_names": list(task.class_names),
+        "answer": dataclasses.asdict(answer_rule(task)),
+        "loss": dataclasses.asdict(spec.loss),
+        "training": {**dataclasses.asdict(spec.training), "seed": spec.seed, "images_seen": images},
+        "validation_error": validation_error,
+        "versions": versions(),
+    }
+
+
+def versions() -> dict[str, str]:
+    """Versions of what took part."""
+    return {
+        "ocra": version("ocra"),
+        "torch": torch.__version__,
+        "numpy": numpy.__version__,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+    }
+
+
+def commit() -> str | None:
+    """The commit of the source this program runs from, if it runs from a repository."""
+    command = ["git", "-C", str(Path(__file__).parent), "log", "-1", "--format=%H", "--", "."]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, timeout=10).stdout.strip() or None
+    except (OSError, subprocess.TimeoutExpired):
+        return None
