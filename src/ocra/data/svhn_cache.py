@@ -1,6 +1,7 @@
 """SVHN prepared once: cropped to the number, resized, and kept, so that the next start takes a second."""
 
 import hashlib
+import io
 import json
 import os
 import shutil
@@ -9,7 +10,6 @@ import tempfile
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.lib.format import open_memmap
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
 from ocra.data.locations import cache_folder
-from ocra.data.svhn_format import HouseNumber, find_archive, read_structure
+from ocra.data.svhn_format import Archive, HouseNumber, find_archive, read_structure
 from ocra.errors import OcraError
 from ocra.files import write_json_atomically
 
@@ -101,7 +101,7 @@ def _open(folder: Path) -> PreparedNumbers:
         raise OcraError(f"The prepared data in {folder} is damaged ({error}). Delete that folder.") from error
 
 
-def _prepare(archive: Any, folder: Path, channels: int, wide: bool) -> None:
+def _prepare(archive: Archive, folder: Path, channels: int, wide: bool) -> None:
     """Write the arrays of PreparedNumbers to an empty folder, and about.json."""
     structure = folder / "structure.part"
     archive.copy_structure(structure)
@@ -119,11 +119,11 @@ def _prepare(archive: Any, folder: Path, channels: int, wide: bool) -> None:
     widths = (count, channels, WIDE_SIZE, WIDE_SIZE)
     around = open_memmap(folder / "wide.npy", "w+", np.uint8, widths) if wide else None
     missing = set(rows)
-    for name, stream in archive.pictures():
+    for name, content in archive.pictures():
         if name not in rows:
             continue
         row, number = rows[name], numbers[rows[name]]
-        picture = _open_picture(stream, f"{archive.path}: {name}")
+        picture = _open_picture(content, f"{archive.path}: {name}")
         crop = crop_rectangle(number, picture.width, picture.height)
         pictures[row] = _resized(picture, crop, SIZE, channels)
         levels[row] = 1 - pictures[row].mean() / 255, pictures[row].std() / 255
@@ -140,9 +140,9 @@ def _prepare(archive: Any, folder: Path, channels: int, wide: bool) -> None:
     write_json_atomically(folder / "about.json", {"numbers": count, "left_out": len(everything) - count})
 
 
-def _open_picture(stream: Any, where: str) -> Image.Image:
+def _open_picture(content: bytes, where: str) -> Image.Image:
     try:
-        return Image.open(stream).convert("RGB")
+        return Image.open(io.BytesIO(content)).convert("RGB")
     except (UnidentifiedImageError, OSError, SyntaxError) as error:
         raise OcraError(f"{where} cannot be read as a picture: {error}") from error
 

@@ -9,6 +9,7 @@ import shutil
 import tarfile
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,6 @@ from ocra.errors import OcraError
 HOME = "http://ufldl.stanford.edu/housenumbers/"
 STRUCTURE = "digitStruct.mat"
 _FIELDS = (b"left", b"top", b"width", b"height", b"label")
-_BROKEN = (tarfile.TarError, EOFError, zlib.error, OSError)
 
 
 @dataclass(frozen=True)
@@ -50,21 +50,33 @@ class Archive:
         status = (self.path / STRUCTURE if self.path.is_dir() else self.path).stat()
         return f"{status.st_size}-{status.st_mtime_ns}"
 
-    def pictures(self) -> Iterator[tuple[str, Any]]:
-        """(name, open file) of every picture, in the archive's order."""
-        yield from self._members(lambda name: name.endswith(".png"))
+    def pictures(self) -> Iterator[tuple[str, bytes]]:
+        """(name, content) of every picture file, in the archive's order."""
+        with self._reading():
+            for name, stream in self._members(lambda name: name.endswith(".png")):
+                yield name, stream.read()
 
     def names(self) -> list[str]:
         """The name of every file, without its folder."""
-        return [name for name, _ in self._members(lambda name: True)]
+        with self._reading():
+            return [name for name, _ in self._members(lambda name: True)]
 
     def copy_structure(self, target: Path) -> None:
         """Write the file of digit boxes to `target`; HDF5 cannot be read from a stream."""
-        for _, stream in self._members(lambda name: name == STRUCTURE):
-            with target.open("wb") as file:
-                shutil.copyfileobj(stream, file, 1 << 20)
-            return
+        with self._reading():
+            for _, stream in self._members(lambda name: name == STRUCTURE):
+                with target.open("wb") as file:
+                    shutil.copyfileobj(stream, file, 1 << 20)
+                return
         raise OcraError(f"{self.path} has no {STRUCTURE}, so it is not SVHN format 1 (full numbers).")
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        """Turns what a damaged archive makes the tar and gzip readers raise into one sentence."""
+        try:
+            yield
+        except (tarfile.TarError, EOFError, zlib.error, OSError) as error:
+            raise OcraError(f"{self.path} is broken ({error}). Get it again from {HOME}.") from error
 
     def _members(self, wanted: Callable[[str], bool]) -> Iterator[tuple[str, Any]]:
         """(base name, open file) of the members whose base name is wanted."""
@@ -74,15 +86,12 @@ class Archive:
                     with path.open("rb") as file:
                         yield path.name, file
             return
-        try:
-            with tarfile.open(self.path, "r|*") as tar:
-                for member in tar:
-                    name = member.name.rsplit("/", 1)[-1]
-                    # macOS adds "._1.png" companions to archives it writes.
-                    if member.isfile() and not name.startswith("._") and wanted(name):
-                        yield name, tar.extractfile(member)
-        except _BROKEN as error:
-            raise OcraError(f"{self.path} is broken ({error}). Get it again from {HOME}.") from error
+        with tarfile.open(self.path, "r|*") as tar:
+            for member in tar:
+                name = member.name.rsplit("/", 1)[-1]
+                # macOS adds "._1.png" companions to archives it writes.
+                if member.isfile() and not name.startswith("._") and wanted(name):
+                    yield name, tar.extractfile(member)
 
 
 def find_archive(part: str, root: str | os.PathLike[str] | None = None) -> Archive:
@@ -94,21 +103,22 @@ def find_archive(part: str, root: str | os.PathLike[str] | None = None) -> Archi
         for name in (f"{part}.tar.gz", f"{part}.tar"):
             if (folder / name).is_file():
                 return Archive(folder / name)
+    extra = " --extra" if part == "extra" else ""
     raise OcraError(
         f"SVHN's {part}.tar.gz was not found in {', '.join(map(str, folders))}. "
-        f"Get it from {HOME} (format 1) and put it there, or run `ocra data fetch svhn{' --extra' if part == 'extra' else ''}`."
+        f"Get it from {HOME} (format 1) and put it there, or run `ocra data fetch svhn{extra}`."
     )
 
 
-def read_structure(path: Path) -> Iterator[HouseNumber]:
-    """Every house number in a digitStruct.mat, in its order.
+def read_structure(path: Path, rows: slice = slice(None)) -> Iterator[HouseNumber]:
+    """The house numbers in a digitStruct.mat, in its order; all of them or those of some rows.
 
     This reads through h5py's low-level interface: the usual one takes four times as long for the million
     one-number data sets of which the file consists.
     """
     try:
         with h5py.File(path, "r") as file:
-            names, boxes = file["digitStruct/name"][:, 0], file["digitStruct/bbox"][:, 0]
+            names, boxes = file["digitStruct/name"][rows, 0], file["digitStruct/bbox"][rows, 0]
             for name, box in zip(names, boxes, strict=True):
                 text = "".join(map(chr, file[name][:, 0]))
                 yield _house_number(text, _box_fields(file, box))

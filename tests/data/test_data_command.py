@@ -1,0 +1,89 @@
+"""ocra data: fetch, check, show; and files written whole."""
+
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from ocra.commands.data import main
+from ocra.data import SVHN, ClutteredMNIST
+from ocra.data.grid import captions
+from ocra.errors import OcraError, UsageError
+from ocra.files import atomic_path, write_json_atomically
+
+
+@pytest.mark.parametrize("task", ["multimnist", "cluttered"])
+def test_show_draws_pictures_with_room_for_their_classes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], task: str
+) -> None:
+    out = tmp_path / "grid.png"
+    main(["show", task, "--digits", "glyphs", "--pictures", "10", "--out", str(out)])
+    with Image.open(out) as sheet:
+        assert sheet.width == 8 * 152 + 8
+        assert sheet.height > 2 * 152
+    assert "10 train pictures" in capsys.readouterr().out
+
+
+def test_show_draws_svhn_and_folders(svhn_root: Path, tmp_path: Path) -> None:
+    from test_folder_task import write_folder
+
+    main(["show", "svhn", "--root", str(svhn_root), "--split", "test", "--out", str(tmp_path / "a.png")])
+    folder = str(write_folder(tmp_path / "own"))
+    main(["show", "folder", "--root", folder, "--channels", "3", "--out", str(tmp_path / "b.png")])
+    assert (tmp_path / "a.png").is_file() and (tmp_path / "b.png").is_file()
+
+
+def test_captions_repeat_classes_and_write_numbers_whole(svhn_root: Path) -> None:
+    task = ClutteredMNIST(digits="glyphs")
+    batch = task.batch(range(200))
+    for caption, counts in zip(captions(batch, task.class_names), batch.counts, strict=True):
+        assert [counts[int(name)] for name in caption.split()] == [
+            caption.split().count(n) for n in caption.split()
+        ]
+    numbers = SVHN(svhn_root, "test")
+    assert captions(numbers.batch([1]), numbers.class_names) == ["56"]
+
+
+def test_show_refuses_what_it_cannot_draw(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="must end in"):
+        main(["show", "multimnist", "--digits", "glyphs", "--out", str(tmp_path / "grid.txt")])
+    with pytest.raises(UsageError, match="do not fit"):
+        main(["show", "multimnist", "--digits", "glyphs", "--pictures", "0"])
+    with pytest.raises(SystemExit) as stop:
+        main(["show", "imagenet"])
+    assert stop.value.code == 2
+
+
+def test_check_names_what_is_missing_and_what_is_broken(
+    tmp_path: Path, svhn_root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(OcraError, match="2 broken: svhn train, svhn test"):
+        main(["check", "--root", str(svhn_root)])
+    said = capsys.readouterr().out
+    assert "missing   mnist" in said
+    assert "40 pictures; 33,402 expected" in said
+
+
+def test_check_verifies_the_real_mnist(real_mnist: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["check", "--root", str(real_mnist)])
+    assert capsys.readouterr().out.count("verified  mnist") == 4
+
+
+@pytest.mark.parametrize("command", [[], ["fetch"], ["check"], ["show"]])
+def test_every_command_has_help_with_an_example(
+    command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main([*command, "--help"])
+    assert stop.value.code == 0
+    assert "Example: ocra data" in capsys.readouterr().out
+
+
+def test_failed_writing_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "file.json"
+    write_json_atomically(path, {"value": 1})
+    with pytest.raises(RuntimeError), atomic_path(path) as temporary:
+        temporary.write_text("half")
+        raise RuntimeError
+    assert path.read_text() == '{\n  "value": 1\n}\n'
+    assert list(path.parent.iterdir()) == [path]

@@ -1,0 +1,139 @@
+"""A folder of one's own pictures as a task."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from ocra.data import FolderTask, TaskConfig, make_task
+from ocra.errors import OcraError, UsageError
+
+
+def write_folder(root: Path, table: str | None = None) -> Path:
+    """Twenty pictures of 30 × 20 pixels, and a table that labels them `cat`, `dog dog` and `cat dog`."""
+    root.mkdir(parents=True, exist_ok=True)
+    rows = ["file,labels,split"]
+    for number in range(20):
+        pixels = np.full((20, 30, 3), 10 * number + 20, dtype=np.uint8)
+        pixels[:, :15, 0] = 255
+        Image.fromarray(pixels).save(root / f"{number}.png")
+        split = "test" if number >= 15 else "validation" if number >= 12 else "train"
+        rows.append(f"{number}.png,{('cat', 'dog dog', 'cat dog')[number % 3]},{split}")
+    (root / "labels.csv").write_text(table or "\n".join(rows))
+    return root
+
+
+def test_labels_are_counted_and_classes_sorted(tmp_path: Path) -> None:
+    task = FolderTask(write_folder(tmp_path), split="validation")
+    assert task.class_names == ("cat", "dog")
+    assert len(task) == 3
+    assert task.batch(range(3)).counts.tolist() == [[1, 0], [0, 2], [1, 1]]
+
+
+def test_given_classes_keep_their_order(tmp_path: Path) -> None:
+    task = FolderTask(write_folder(tmp_path), split="test", class_names=("dog", "bird", "cat"))
+    assert task.class_names == ("dog", "bird", "cat")
+    assert task.batch([0]).counts.tolist() == [[0, 0, 1]]
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_pictures_keep_their_proportions_on_black(tmp_path: Path, channels: int) -> None:
+    task = FolderTask(write_folder(tmp_path), "test", image_shape=(channels, 36, 48))
+    image, _ = task[0]
+    assert image.shape == (channels, 36, 48)
+    assert image[:, :2].sum() == 0 and image[:, -2:].sum() == 0
+    assert image[:, 2:34].min() > 0.3
+    if channels == 3:
+        red, green, _ = image
+        assert red[18, 10] == 1 and red[18, 40] < 0.8
+        assert green[18, 10] < 0.8
+
+
+def test_training_pictures_are_varied_afresh_on_every_pass(tmp_path: Path) -> None:
+    task = FolderTask(write_folder(tmp_path))
+    assert len(task) == 12
+    first, second = task.batch([4]), task.batch([4 + len(task)])
+    assert not torch.equal(first.images, second.images)
+    assert torch.equal(first.counts, second.counts)
+    plain = FolderTask(tmp_path, augment=False)
+    assert torch.equal(plain.batch([4]).images, plain.batch([16]).images)
+
+
+def test_hash_of_the_name_chooses_the_split(tmp_path: Path) -> None:
+    write_folder(tmp_path)
+    rows = [f"many/{number}.png,cat" for number in range(200)]
+    (tmp_path / "many").mkdir()
+    for number in range(200):
+        (tmp_path / "many" / f"{number}.png").write_bytes((tmp_path / "1.png").read_bytes())
+    (tmp_path / "labels.csv").write_text("file,labels\n" + "\n".join(rows))
+    splits = {split: set(FolderTask(tmp_path, split).files) for split in ("train", "validation", "test")}
+    assert sum(map(len, splits.values())) == 200
+    assert len(set.union(*splits.values())) == 200
+    assert 130 < len(splits["train"]) < 185
+    (tmp_path / "labels.csv").write_text("file,labels\n" + "\n".join(rows[:100]))
+    assert set(FolderTask(tmp_path, "train").files) <= splits["train"]
+    assert FolderTask(tmp_path, "train", seed=9).files == FolderTask(tmp_path, "train").files
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ("1.png", "line 3: 1 cells instead of 2"),
+        ("missing.png,cat", "line 3: there is no file 'missing.png'"),
+        ("1.png,", "line 3: no labels for '1.png'"),
+        (",cat", "line 3: no file"),
+        ("0.png,dog", "line 3: '0.png' is on line 2 already"),
+        ("1.png,cow", "line 3: 'cow' is not one of the classes cat, dog"),
+        ("broken.png,cat", "line 3: .*broken.png"),
+    ],
+)
+def test_bad_row_is_named_with_its_line(tmp_path: Path, row: str, words: str) -> None:
+    write_folder(tmp_path, f"file,labels\n0.png,cat\n{row}\n2.png,dog\n")
+    (tmp_path / "broken.png").write_bytes(b"\x89PNG\r\n\x1a\n broken")
+    with pytest.raises(OcraError, match=words):
+        for split in ("train", "validation", "test"):
+            FolderTask(tmp_path, split, class_names=("cat", "dog"))
+
+
+def test_several_bad_rows_are_named_at_once(tmp_path: Path) -> None:
+    rows = "".join(f"none{number}.png,cat\n" for number in range(8))
+    with pytest.raises(OcraError, match=r"line 2: .*line 6: .*and 3 more"):
+        FolderTask(write_folder(tmp_path, "file,labels\n" + rows))
+
+
+@pytest.mark.parametrize(
+    ("table", "words"),
+    [
+        ("picture,kind\n0.png,cat", "line 1 must be `file,labels`"),
+        ("file,labels\n", "lists no pictures"),
+        ("file,labels,split\n0.png,cat,dev", "line 2: 'dev' is not a split"),
+        ("file,labels,split\n0.png,cat,test", "No picture .* is in the train split"),
+    ],
+)
+def test_unusable_tables_are_refused(tmp_path: Path, table: str, words: str) -> None:
+    with pytest.raises(OcraError, match=words):
+        FolderTask(write_folder(tmp_path, table))
+
+
+def test_folder_without_table_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(OcraError, match=r"has no labels\.csv"):
+        FolderTask(tmp_path)
+
+
+def test_table_in_another_encoding_is_refused(tmp_path: Path) -> None:
+    write_folder(tmp_path)
+    (tmp_path / "labels.csv").write_bytes("file,labels\n0.png,Mäuse\n".encode("latin-1"))
+    with pytest.raises(OcraError, match="UTF-8"):
+        FolderTask(tmp_path)
+
+
+def test_config_makes_the_folder_task(tmp_path: Path) -> None:
+    config = TaskConfig(name="folder", root=str(write_folder(tmp_path)), channels=3, height=20, width=30)
+    task = make_task(config, "train", seed=2)
+    assert isinstance(task, FolderTask)
+    assert task.image_shape == (3, 20, 30)
+    assert task.augment and not make_task(config, "test").augment  # type: ignore[attr-defined]
+    with pytest.raises(UsageError, match="needs its folder"):
+        make_task(TaskConfig(name="folder"), "train")
