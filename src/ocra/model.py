@@ -15,6 +15,7 @@ from .attention import Window, filter_banks, read, window_from_parameters, write
 from .capsules import CapsuleLayer
 from .compilation import compiled_or_eager
 from .config import ModelConfig
+from .convolution import convolve_and_pool
 from .errors import OcraError
 from .interventions import Interventions, Lesion, StepControl
 from .numerics import at_least_float32
@@ -62,7 +63,7 @@ class Recurrence(nn.Module):
         bias = self.bias_ih + self.bias_hh if self.recurrent else self.bias_ih
         gates = F.linear(inputs, self.weight_ih, bias)
         if state is not None and self.recurrent:
-            gates = gates + F.linear(state[0], self.weight_hh)
+            gates = torch.addmm(gates, state[0], self.weight_hh.t())
         enter, keep, new, out = at_least_float32(gates).chunk(4, 1)
         cell = enter.sigmoid() * new.tanh()
         if state is not None:
@@ -126,7 +127,9 @@ class OCRA(nn.Module):
         count = self.config.glimpses if glimpses is None else _at_least_one("glimpses", glimpses)
         passes = self.config.routings if routings is None else _at_least_one("routings", routings)
         if count > 1 and not self.config.recurrent:
-            raise OcraError(f"This model makes one pass (model.recurrent is off): give glimpses=1, not {count}.")
+            raise OcraError(
+                f"This model makes one pass (model.recurrent is off): give glimpses=1, not {count}."
+            )
         control = Interventions(windows, jitter, winners, lesion).prepare(images, count, self.config)
         step = self._step if control is None else self.step
         state: State | None = None
@@ -191,21 +194,9 @@ class OCRA(nn.Module):
 
     def _convolve(self, glimpse: Tensor) -> Tensor:
         """Two convolutions with pooling (line 5): [batch, features], channel by channel as in the paper."""
-        maps = F.relu(F.max_pool2d(self._first_convolution(glimpse), 2))
+        maps = convolve_and_pool(glimpse, self.convolution1.weight, self.convolution1.bias)
         maps = F.relu(F.max_pool2d(self.convolution2(maps), 2))
         return maps.flatten(1)
-
-    def _first_convolution(self, glimpse: Tensor) -> Tensor:
-        """The 5×5 convolution as one matrix product over patches: its gradient is far cheaper that way on a CPU."""
-        batch, channels, height, width = glimpse.shape
-        kernel = self.convolution1.kernel_size[0]
-        padded = F.pad(glimpse, (2, 2, 2, 2))
-        patches = torch.stack(
-            [padded[:, :, i : i + height, j : j + width] for i in range(kernel) for j in range(kernel)], -1
-        )  # [batch, channels, height, width, kernel²]
-        patches = patches.permute(0, 2, 3, 1, 4).reshape(batch * height * width, channels * kernel * kernel)
-        maps = F.linear(patches, self.convolution1.weight.flatten(1), self.convolution1.bias)
-        return maps.view(batch, height, width, -1).permute(0, 3, 1, 2)
 
     def _recognise(
         self, encoder: Tensor, routings: int, control: StepControl | None
@@ -288,7 +279,9 @@ class OCRA(nn.Module):
         lengths = lengths[:, :, : self.config.classes]
         missing = skip + span * len(self.readouts) - lengths.shape[1]
         lengths = F.pad(lengths, (0, 0, 0, max(missing, 0)))
-        spans = [lengths[:, skip + span * k : skip + span * (k + 1)].flatten(1) for k in range(len(self.readouts))]
+        spans = [
+            lengths[:, skip + span * k : skip + span * (k + 1)].flatten(1) for k in range(len(self.readouts))
+        ]
         outputs = [layer(part) for layer, part in zip(self.readouts, spans, strict=True)]
         return at_least_float32(torch.stack(outputs, 1))
 
@@ -296,7 +289,9 @@ class OCRA(nn.Module):
         """Refuse what is not a batch of images of the model's size."""
         if not isinstance(images, Tensor) or not images.is_floating_point():
             kind = images.dtype if isinstance(images, Tensor) else type(images).__name__
-            raise OcraError(f"Images must be a float tensor with values from 0 to 1, not {kind}; divide bytes by 255.")
+            raise OcraError(
+                f"Images must be a float tensor with values from 0 to 1, not {kind}; divide bytes by 255."
+            )
         if images.dim() != 4 or tuple(images.shape[1:]) != self.config.image_shape:
             wanted = ", ".join(map(str, self.config.image_shape))
             raise OcraError(f"This model takes images of shape [batch, {wanted}], not {list(images.shape)}.")
