@@ -31,7 +31,8 @@ def _pooled(images: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tenso
     """The pooled maps [batch, height // 2, width // 2, filters], and what the gradient needs.
 
     That is the fields [positions, channels · 36] and which of the four outputs won, as three comparisons
-    [positions, filters]: right against left above, right against left below, below against above.
+    [positions, filters], 1 or 0: right against left above, right against left below, below against above.
+    They are numbers because products of numbers are fast where a choice by truth values is not.
     """
     batch, _, height, width = images.shape
     fields = _fields(images)
@@ -39,7 +40,8 @@ def _pooled(images: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tenso
     above_left, above_right, below_left, below_right = outputs.view(len(fields), 4, -1).unbind(1)
     above, below = torch.maximum(above_left, above_right), torch.maximum(below_left, below_right)
     maps = torch.maximum(above, below).add_(bias).relu_().view(batch, height // 2, width // 2, -1)
-    return maps, fields, above_right > above_left, below_right > below_left, below > above
+    pairs = ((above_right, above_left), (below_right, below_left), (below, above))
+    return maps, fields, *((one > other).to(images.dtype) for one, other in pairs)
 
 
 @_pooled.register_fake
@@ -47,7 +49,7 @@ def _(images: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor, Ten
     batch, channels, height, width = images.shape
     filters, rows, columns = weight.shape[0], height // 2, width // 2
     positions = batch * rows * columns
-    won = images.new_empty(positions, filters, dtype=torch.bool)
+    won = images.new_empty(positions, filters)
     return (
         images.new_empty(batch, rows, columns, filters),
         images.new_empty(positions, channels * FIELD**2),
@@ -72,13 +74,12 @@ def _pooled_backward(
     """Gradients of images, weight and bias from that of the pooled maps [batch, rows, columns, filters]."""
     filters, channels = weight.shape[:2]
     batch, rows, columns, _ = maps.shape
-    gradient = torch.where(maps > 0, gradient, 0.0).view(len(fields), filters)
+    gradient = torch.ops.aten.threshold_backward(gradient, maps, 0).view(len(fields), filters)
     outputs = gradient.new_empty(len(fields), 4, filters)
-    for row, (share, right) in enumerate(
-        ((torch.where(below, 0.0, gradient), right_above), (torch.where(below, gradient, 0.0), right_below))
-    ):
-        outputs[:, 2 * row] = torch.where(right, 0.0, share)
-        outputs[:, 2 * row + 1] = torch.where(right, share, 0.0)
+    gradient_below = gradient * below
+    for row, share, right in ((0, gradient - gradient_below, right_above), (1, gradient_below, right_below)):
+        torch.mul(share, right, out=outputs[:, 2 * row + 1])
+        torch.sub(share, outputs[:, 2 * row + 1], out=outputs[:, 2 * row])
     outputs = outputs.view(len(fields), 4 * filters)
     field_gradient = (outputs @ _spread_weight(weight)).view(batch, rows * columns, channels * FIELD**2)
     padded = F.fold(
