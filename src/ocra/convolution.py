@@ -21,7 +21,8 @@ def convolve_and_pool(images: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 
     images [batch, channels, height, width], weight [filters, channels, 5, 5], bias [filters].
     """
-    if images.device.type == "cpu" and torch.is_grad_enabled() and not torch.compiler.is_exporting():
+    plain = torch.is_autocast_enabled(images.device.type) or torch.compiler.is_exporting()
+    if images.device.type == "cpu" and torch.is_grad_enabled() and not plain:
         return _pooled(images.to(weight.dtype).contiguous(), weight, bias)[0].permute(0, 3, 1, 2)
     return F.relu(F.max_pool2d(F.conv2d(images, weight, bias, padding=PAD), 2))
 

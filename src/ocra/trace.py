@@ -56,4 +56,4 @@ class Trace:
 
 
 for _record in (Windows, Trace):
-    torch.export.register_dataclass(_record)
+    torch.export.register_dataclass(_record, serialized_type_name=f"ocra.{_record.__name__}")

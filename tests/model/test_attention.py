@@ -94,7 +94,10 @@ def test_the_model_finds_a_dot_on_the_left_on_the_left() -> None:
     for x, y in [(3, 10), (36, 10), (20, 3), (20, 17)]:
         trace = model(dot(20, 40, x, y), record=True)
         column, row = peak(trace.glimpses[0, 0])
-        (center_x, center_y), stride = trace.read_windows.center[0, 0].tolist(), trace.read_windows.stride[0, 0]
+        (center_x, center_y), stride = (
+            trace.read_windows.center[0, 0].tolist(),
+            trace.read_windows.stride[0, 0],
+        )
         assert abs(center_x + (column - 8.5) * stride - x) <= stride / 2 + 1e-4
         assert abs(center_y + (row - 8.5) * stride - y) <= stride / 2 + 1e-4
 

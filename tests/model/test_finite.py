@@ -87,7 +87,9 @@ def test_a_window_of_impossible_place_or_size_is_finite(which: int, bias: float)
     stride=st.sampled_from([0.0, 1e-9, 1e-3, 1.0, 1e3, 1e9]),
     sigma=st.sampled_from([5e-5, 1e-3, 0.1, 1.0, 1e3, 2e4]),
 )
-def test_reading_and_writing_are_finite_through_any_window(x: float, y: float, stride: float, sigma: float) -> None:
+def test_reading_and_writing_are_finite_through_any_window(
+    x: float, y: float, stride: float, sigma: float
+) -> None:
     values = [torch.tensor(value, requires_grad=True) for value in ([[x, y]], [stride], [sigma])]
     banks = filter_banks(Window(*values), 9, 12, 8)
     images, patch = torch.ones(1, 1, 9, 12, requires_grad=True), torch.ones(1, 1, 8, 8, requires_grad=True)

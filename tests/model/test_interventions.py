@@ -48,10 +48,14 @@ def assert_untouched_before(step: int, trace: Trace, free: Trace) -> None:
     """Steps before `step` are identical, what is read at later ones is not."""
     assert_same_trace(trace, free, steps=slice(0, step))
     later = slice(step + 1, None)
-    assert trace.capsule_lengths[:, later].ne(free.capsule_lengths[:, later]).any(), "nothing followed from it"
+    assert trace.capsule_lengths[:, later].ne(free.capsule_lengths[:, later]).any(), (
+        "nothing followed from it"
+    )
 
 
-def test_forcing_the_windows_the_model_chose_changes_nothing(model: OCRA, images: Tensor, free: Trace) -> None:
+def test_forcing_the_windows_the_model_chose_changes_nothing(
+    model: OCRA, images: Tensor, free: Trace
+) -> None:
     assert_same_trace(model(images, windows=free.read_windows, record=True), free)
 
 
@@ -88,8 +92,12 @@ def test_one_image_can_be_forced_among_others(model: OCRA, images: Tensor, free:
 
 def test_forced_windows_of_one_image_hold_for_the_whole_batch(model: OCRA, images: Tensor) -> None:
     one = Windows(torch.full((4, 2), 6.0), torch.full((4,), 1.0), torch.full((4,), 1.0))
-    all_of_them = Windows(torch.full((BATCH, 4, 2), 6.0), torch.full((BATCH, 4), 1.0), torch.full((BATCH, 4), 1.0))
-    assert_same_trace(model(images, windows=one, record=True), model(images, windows=all_of_them, record=True))
+    all_of_them = Windows(
+        torch.full((BATCH, 4, 2), 6.0), torch.full((BATCH, 4), 1.0), torch.full((BATCH, 4), 1.0)
+    )
+    assert_same_trace(
+        model(images, windows=one, record=True), model(images, windows=all_of_them, record=True)
+    )
 
 
 def test_a_forced_window_moves_reading_only(model: OCRA, images: Tensor) -> None:
@@ -124,7 +132,9 @@ def test_jitter_adds_to_a_forced_window(model: OCRA, images: Tensor) -> None:
     assert (trace.read_windows.center[:, 0] == 6).all()
 
 
-def test_clamping_the_winners_to_the_models_own_changes_nothing(model: OCRA, images: Tensor, free: Trace) -> None:
+def test_clamping_the_winners_to_the_models_own_changes_nothing(
+    model: OCRA, images: Tensor, free: Trace
+) -> None:
     assert_same_trace(model(images, winners=free.winners, record=True), free)
     assert_same_trace(model(images, winners=torch.full((BATCH, 4), -1), record=True), free)
 
@@ -170,7 +180,9 @@ def test_without_encoder_memory_equal_glimpses_give_equal_capsules(images: Tenso
 
 
 @pytest.mark.parametrize("part", ["encoder_memory", "decoder_memory", "feedback"])
-def test_a_lesion_of_memory_spares_the_first_step(model: OCRA, images: Tensor, free: Trace, part: str) -> None:
+def test_a_lesion_of_memory_spares_the_first_step(
+    model: OCRA, images: Tensor, free: Trace, part: str
+) -> None:
     """There is nothing to remember at the first step, and the second window follows from it."""
     trace = model(images, lesion=Lesion(**{part: True}), record=True)
     assert_same_trace(trace, free, steps=slice(0, 1))

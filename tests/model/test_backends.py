@@ -1,0 +1,126 @@
+"""Other ways to run the same network: compiled, without a compiler, exported, in bfloat16."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from model_variants import PAPER, SMALL, VARIATIONS, assert_same_trace, lively, random_images
+
+from ocra.model import OCRA
+
+TESTS = Path(__file__).parent
+
+
+def run(program: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """A program in a Python of its own, which can find the helpers of these tests."""
+    paths = os.pathsep.join([str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])])
+    return subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1", **environment},
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+
+
+@pytest.mark.slow
+def test_the_compiled_step_agrees_with_the_plain_one() -> None:
+    """Outputs and gradients, at the first glimpse and at later ones, for any number of glimpses."""
+    config = SMALL
+    plain, images = lively(config), random_images(config)
+    compiled = OCRA(config)
+    compiled.load_state_dict(plain.state_dict())
+    compiled.compile_step()
+    expected, trace = plain(images), compiled(images)
+    assert_same_trace(trace, expected, rtol=1e-4, atol=1e-5)
+    for result in (expected, trace):
+        (result.scores.square().sum() + result.canvas.square().sum()).backward()
+    for (name, ours), theirs in zip(compiled.named_parameters(), plain.parameters(), strict=True):
+        assert ours.grad is not None and theirs.grad is not None
+        torch.testing.assert_close(
+            ours.grad, theirs.grad, rtol=1e-3, atol=1e-5, msg=lambda text, name=name: f"{name}: {text}"
+        )
+    assert_same_trace(compiled(images, glimpses=7), plain(images, glimpses=7), rtol=1e-4, atol=1e-5)
+
+
+WITHOUT_COMPILER = """
+import warnings
+from model_variants import SMALL, assert_same_trace, lively, random_images
+model, images = lively(SMALL), random_images(SMALL)
+expected = model(images)
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    model.compile_step()
+    assert_same_trace(model(images), expected)
+    assert_same_trace(model(images), expected)
+said = [str(warning.message) for warning in caught if "going on uncompiled" in str(warning.message)]
+assert len(said) == 1, said
+"""
+
+
+@pytest.mark.slow
+def test_a_model_goes_on_uncompiled_where_there_is_no_compiler(tmp_path: Path) -> None:
+    missing = str(tmp_path / "no-such-compiler")
+    result = run(WITHOUT_COMPILER, CXX=missing, CC=missing, TORCHINDUCTOR_CACHE_DIR=str(tmp_path / "cache"))
+    assert result.returncode == 0, result.stderr
+
+
+@pytest.mark.parametrize("name", ["small", "colour without attention"])
+def test_a_fixed_number_of_glimpses_can_be_exported(name: str, tmp_path: Path) -> None:
+    config = VARIATIONS[name]
+    model, images = lively(config).eval(), random_images(config)
+    torch.export.save(torch.export.export(model, (images,), {"glimpses": 2}), tmp_path / "model.pt2")
+    exported = torch.export.load(tmp_path / "model.pt2").module()
+    other = random_images(config, seed=9)
+    assert_same_trace(exported(other, glimpses=2), model(other, glimpses=2), rtol=1e-5, atol=1e-6)
+
+
+BFLOAT16_WORKS = "import torch; a = torch.rand(64, 64, dtype=torch.bfloat16); a @ a"
+IN_BFLOAT16 = """
+import torch
+from model_variants import PAPER, VARIATIONS, flat, lively, random_images
+configs = [PAPER["multimnist-3"], *VARIATIONS.values()]
+for config in configs:
+    model = lively(config)
+    for images in (random_images(config), torch.zeros(2, *config.image_shape)):
+        with torch.autocast("cpu", torch.bfloat16):
+            trace = model(images, record=True)
+            loss = trace.scores.sum() + trace.canvas.float().square().sum() + trace.capsule_lengths.sum()
+            if trace.readout is not None:
+                loss = loss + trace.readout.square().sum()
+        model.zero_grad()
+        loss.backward()
+        assert trace.scores.dtype == torch.float32
+        for name, value in flat(trace).items():
+            assert value.isfinite().all(), (config, name)
+        for name, parameter in model.named_parameters():
+            assert parameter.grad.isfinite().all(), (config, name)
+    exact = model(images, record=True)
+    assert (trace.scores - exact.scores).abs().max() < 0.1 * config.glimpses, config
+"""
+
+
+def test_bfloat16_autocast_is_finite() -> None:
+    """In a process of its own: some virtual machines announce matrix units they have not, and die of it."""
+    environment: dict[str, str] = {}
+    if run(BFLOAT16_WORKS).returncode == -signal.SIGILL:
+        environment = {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE"}
+        if run(BFLOAT16_WORKS, **environment).returncode == -signal.SIGILL:
+            pytest.skip("this processor dies of a plain bfloat16 matrix product (SIGILL)")
+    result = run(IN_BFLOAT16, **environment)
+    assert result.returncode == 0, result.stderr
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
+@pytest.mark.parametrize("name", ["multimnist-3", "svhn-12"])
+def test_a_cuda_device_gives_the_same_answers(name: str) -> None:
+    model, images = lively(PAPER[name]), random_images(PAPER[name])
+    expected = model(images)
+    trace = model.cuda()(images.cuda())
+    torch.testing.assert_close(trace.scores.cpu(), expected.scores, rtol=1e-2, atol=1e-3)
