@@ -1,0 +1,102 @@
+"""The networks a visitor can choose from, loaded when first chosen."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+from ..config import ModelConfig
+from ..data import TaskConfig
+from ..errors import OcraError
+from ..inference import Knowledge
+from ..model import OCRA
+from ..pretrained import load_with_metadata, shipped
+
+MOST_GLIMPSES = 20
+
+
+@dataclass(frozen=True)
+class Network:
+    """A model with its name and what has to be known to use it."""
+
+    name: str
+    model: OCRA
+    knowledge: Knowledge
+    task: TaskConfig
+    """The task it was trained on."""
+
+    @property
+    def config(self) -> ModelConfig:
+        """The config of the model."""
+        return self.model.config
+
+    @property
+    def most_glimpses(self) -> int:
+        """How many glimpses a visitor may ask for."""
+        return max(MOST_GLIMPSES, self.config.glimpses) if self.config.recurrent else 1
+
+
+class Networks:
+    """Networks by the name shown on the page."""
+
+    def __init__(self, weights: Iterable[str] = ()) -> None:
+        """weights: shipped names or folders; none for all that are shipped."""
+        sources = list(weights) or shipped()
+        if not sources:
+            raise OcraError("No weights come with this version; name a folder of weights with --weights.")
+        self._sources = dict(zip(_short_names(sources), sources, strict=True))
+        self._loaded: dict[str, Network] = {}
+        self._lock = Lock()
+
+    @property
+    def names(self) -> list[str]:
+        """The names, in the order given."""
+        return list(self._sources)
+
+    def __getitem__(self, name: str) -> Network:
+        """The network of this name; what cannot be loaded raises OcraError."""
+        if name not in self._sources:
+            raise OcraError(f"There is no model '{name}' on this page.")
+        with self._lock:
+            if name not in self._loaded:
+                self._loaded[name] = _load(name, self._sources[name])
+            return self._loaded[name]
+
+
+def _load(name: str, source: str) -> Network:
+    model, metadata = load_with_metadata(source)
+    knowledge = Knowledge.of(model, metadata)
+    return Network(name, model, knowledge, _task_config(metadata.get("task"), knowledge.task, model.config))
+
+
+def _task_config(saved: Any, name: str, config: ModelConfig) -> TaskConfig:
+    """The task as saved with the weights, or one of that name; a folder of another machine is forgotten."""
+    channels, height, width = config.image_shape
+    values: dict[str, Any] = {"channels": channels, "height": height, "width": width}
+    if isinstance(saved, dict):
+        known = {field.name for field in dataclasses.fields(TaskConfig)}
+        values |= {key: value for key, value in saved.items() if key in known and value is not None}
+    if "class_names" in values:
+        values["class_names"] = tuple(values["class_names"])
+    if not (values.get("root") and Path(values["root"]).is_dir()):
+        values["root"] = None
+    return TaskConfig(**{**values, "name": name, "download": False})
+
+
+def _short_names(sources: list[str]) -> list[str]:
+    """As much of the end of each path as tells the sources apart: runs/a/weights/best → a/weights/best."""
+    parts = [Path(source).expanduser().parts or (source,) for source in sources]
+    names = []
+    for own in parts:
+        others = [other for other in parts if other != own]
+        length = 1
+        while length < len(own) and any(other[-length:] == own[-length:] for other in others):
+            length += 1
+        if own[-1] in ("best", "last") and length < 3:  # the end of a run's path says nothing by itself
+            length = min(3, len(own))
+        names.append("/".join(own[-length:]))
+    return [f"{name} ({k + 1})" if names.count(name) > 1 else name for k, name in enumerate(names)]

@@ -1,0 +1,92 @@
+// The body of a function(element, trigger, props, server, upload, watch) that Gradio calls once.
+// A pad for finger, pen or mouse. Strokes are kept as shares of the pad, so that it can be drawn anew at any size.
+const PAUSE = 350; // milliseconds of rest after which a drawing is shown to the model
+const SIDE = 420; // pixels of the picture that is sent
+let strokes = [];
+let current = null;
+let timer = null;
+
+const one = (selector) => element.querySelector(selector);
+const pad = () => one("canvas");
+
+function at(event) {
+  const frame = pad().getBoundingClientRect();
+  return [(event.clientX - frame.left) / frame.width, (event.clientY - frame.top) / frame.height];
+}
+
+function redraw() {
+  const canvas = pad();
+  if (!canvas) return;
+  canvas.width = canvas.height = SIDE;
+  const pen = canvas.getContext("2d");
+  pen.fillStyle = "black";
+  pen.fillRect(0, 0, SIDE, SIDE);
+  pen.strokeStyle = pen.fillStyle = "white";
+  pen.lineWidth = Number(one(".ocra-pad").dataset.pen) * SIDE;
+  pen.lineCap = pen.lineJoin = "round";
+  strokes.forEach((points) => draw(pen, points));
+  one(".ocra-pad").classList.toggle("drawn", strokes.length > 0);
+}
+
+function draw(pen, points) {
+  const [first, ...others] = points.map(([x, y]) => [x * SIDE, y * SIDE]);
+  pen.beginPath();
+  if (others.length === 0) {
+    pen.arc(...first, pen.lineWidth / 2, 0, 2 * Math.PI);
+    return pen.fill();
+  }
+  pen.moveTo(...first);
+  others.forEach(([x, y], k) => {
+    const [nextX, nextY] = others[k + 1] || [x, y];
+    pen.quadraticCurveTo(x, y, (x + nextX) / 2, (y + nextY) / 2);
+  });
+  pen.stroke();
+}
+
+function send(now) {
+  clearTimeout(timer);
+  const picture = () => trigger("drawn", { picture: strokes.length ? pad().toDataURL("image/png") : "" });
+  if (now) picture();
+  else timer = setTimeout(picture, PAUSE);
+}
+
+element.addEventListener("pointerdown", (event) => {
+  if (event.target !== pad() || event.button > 0) return;
+  event.preventDefault();
+  clearTimeout(timer);
+  pad().setPointerCapture(event.pointerId);
+  current = [at(event)];
+  strokes.push(current);
+  redraw();
+});
+element.addEventListener("pointermove", (event) => {
+  if (!current) return;
+  // Between two frames a quick hand makes several movements; all of them belong to the stroke.
+  const moves = event.getCoalescedEvents?.() || [];
+  (moves.length ? moves : [event]).forEach((move) => current.push(at(move)));
+  redraw();
+});
+const lift = () => {
+  if (!current) return;
+  current = null;
+  send(false);
+};
+element.addEventListener("pointerup", lift);
+element.addEventListener("pointercancel", lift);
+element.addEventListener("click", (event) => {
+  if (event.target.closest(".clear")) strokes = [];
+  else if (event.target.closest(".undo")) strokes.pop();
+  else if (event.target.closest(".recognise")) {
+    send(true);
+    const result = document.getElementById("ocra-view");
+    if (result && result.getBoundingClientRect().top > window.innerHeight * 0.6) {
+      result.scrollIntoView({ behavior: "smooth", block: "start" });
+    }
+    return;
+  } else return;
+  redraw();
+  send(true);
+});
+
+watch("value", redraw);
+redraw();

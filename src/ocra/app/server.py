@@ -1,0 +1,101 @@
+"""Serving the page: to this machine only unless told otherwise, no telemetry, uploads kept apart."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from threading import Event
+
+from ..errors import OcraError
+from .networks import Networks
+from .subjects import MOST_UPLOAD_BYTES
+
+LOOPBACK = "127.0.0.1"
+FIRST_PORT, PORTS = 7860, 100
+
+
+def serve(
+    weights: Iterable[str], host: str = LOOPBACK, port: int | None = None, open_browser: bool = False
+) -> None:
+    """Serve the page until interrupted."""
+    networks = Networks(weights)
+    networks[networks.names[0]]  # weights that cannot be loaded are refused before the page opens
+    with tempfile.TemporaryDirectory(prefix="ocra-app-") as uploads:
+        _set_environment(uploads)
+        try:
+            from .page import FOLDER, build
+            from .theme import theme
+        except ImportError as error:
+            raise OcraError(f"The page needs Gradio ({error}): pip install 'ocra[app]'.") from None
+        chosen = free_port(host, port)
+        page = build(networks)
+        page.launch(
+            server_name=host,
+            server_port=chosen,
+            inbrowser=open_browser,
+            prevent_thread_lock=True,
+            quiet=True,
+            share=False,
+            ssr_mode=False,
+            pwa=False,
+            mcp_server=False,
+            enable_monitoring=False,
+            run_history=False,
+            footer_links=[],
+            max_file_size=MOST_UPLOAD_BYTES,
+            theme=theme(),
+            head=f"<style>{(FOLDER / 'style.css').read_text('utf-8')}</style>",
+        )
+        print(f"OCRA is at {address(host, chosen)} (Ctrl+C ends it)", flush=True)
+        _wait()
+        page.close(verbose=False)
+
+
+def _wait() -> None:
+    """Return when the program is asked to end, so that the temporary folder is removed in every case."""
+    ended = Event()
+    signal.signal(signal.SIGTERM, lambda *_: ended.set())
+    with contextlib.suppress(KeyboardInterrupt):
+        while not ended.wait(1):  # an endless wait could not be interrupted on Windows
+            pass
+
+
+def _set_environment(uploads: str) -> None:
+    """What Gradio reads from the environment when it is imported."""
+    os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
+    os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
+    os.environ["GRADIO_TEMP_DIR"] = str(Path(uploads) / "uploads")
+    # Gradio asks its own server whether it is up; a proxy for the internet could not answer that.
+    for name in ("no_proxy", "NO_PROXY"):
+        os.environ[name] = ",".join(filter(None, [os.environ.get(name), "localhost", LOOPBACK]))
+
+
+def free_port(host: str, port: int | None) -> int:
+    """The port asked for, or the first free one from 7860."""
+    for candidate in [port] if port is not None else range(FIRST_PORT, FIRST_PORT + PORTS):
+        try:
+            with socket.create_server((host, candidate)) as server:
+                return int(server.getsockname()[1])
+        except OverflowError:
+            raise OcraError(f"{candidate} is not a port; choose one from 1024 to 65535.") from None
+        except socket.gaierror:
+            raise OcraError(
+                f"This machine has no address '{host}'; --host takes 127.0.0.1 or 0.0.0.0."
+            ) from None
+        except OSError as error:
+            reason = error.strerror or str(error)
+            if port is not None:
+                raise OcraError(
+                    f"Cannot serve on {host} port {port}: {reason}. Choose another --port."
+                ) from None
+    raise OcraError(f"Ports {FIRST_PORT} to {FIRST_PORT + PORTS - 1} are all in use; choose one with --port.")
+
+
+def address(host: str, port: int) -> str:
+    """What to type into the browser."""
+    return f"http://{LOOPBACK if host == '0.0.0.0' else host}:{port}"

@@ -1,0 +1,155 @@
+"""What the network is shown: a drawing, an uploaded picture, or a test picture of a task."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+import random
+from dataclasses import dataclass, replace
+
+import numpy as np
+from torch import Tensor
+
+from ..data import Task, TaskConfig, make_task
+from ..errors import OcraError
+from ..images import Picture, read_picture
+from ..inference import NO_DIGIT
+from ..preparation import Invert, Step, prepare
+from .networks import Network
+
+TASK_TITLES = {
+    "multimnist": "Overlapping digits",
+    "cluttered": "Digits in clutter",
+    "svhn": "House numbers",
+    "folder": "The model's own folder",
+}
+MOST_UPLOAD_BYTES = 10_000_000
+MOST_DRAWING_BYTES = 2_000_000
+MOST_NUMBER = 10_000_000
+_PNG = "data:image/png;base64,"
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A picture to look at."""
+
+    title: str
+    picture: Picture
+    invert: Invert = "auto"
+    exact: Tensor | None = None
+    """float32 [channels, height, width]: the picture as the task made it, for models of its size"""
+    truth: tuple[str, ...] = ()
+    """What is in it, where that is known."""
+    is_number: bool = False
+    """Whether the truth is a number, to be read from left to right."""
+    explain: bool = False
+    """Whether to show how the picture was prepared."""
+    note: str = ""
+    """A sentence for the page."""
+
+    def seen_by(self, network: Network) -> tuple[Tensor, tuple[Step, ...], bool]:
+        """The image [channels, height, width] a network gets, how it was made, and whether it is blank."""
+        if self.exact is not None and tuple(self.exact.shape) == network.config.image_shape:
+            return self.exact, (), False
+        prepared = prepare(self.picture, network.config, network.knowledge.task, invert=self.invert)
+        return prepared.image, prepared.steps if self.explain else (), prepared.blank
+
+
+def from_drawing(data: object) -> Subject:
+    """A drawing from the page's pad, a PNG as a data URL: white ink on black, as the models know it."""
+    if not isinstance(data, str) or not data.startswith(_PNG) or len(data) > MOST_DRAWING_BYTES:
+        raise OcraError("The drawing did not arrive as a picture; clear the pad and draw again.")
+    try:
+        content = base64.b64decode(data[len(_PNG) :], validate=True)
+    except (binascii.Error, ValueError):
+        raise OcraError("The drawing arrived damaged; clear the pad and draw again.") from None
+    return Subject("Your drawing", read_picture(content, "The drawing"), invert="no")
+
+
+def from_upload(path: str) -> Subject:
+    """An uploaded file, named as the visitor named it."""
+    name = os.path.basename(path)
+    if os.path.getsize(path) > MOST_UPLOAD_BYTES:
+        raise OcraError(f"{name} is larger than {MOST_UPLOAD_BYTES // 10**6} MB; make it smaller first.")
+    return Subject(name, read_picture(path, name), explain=True)
+
+
+def from_task(name: str, number: float | None, network: Network) -> Subject:
+    """Test picture `number` of a task."""
+    if name not in TASK_TITLES:
+        raise OcraError(f"There is no task '{name}'.")
+    if number is None or not 0 <= number <= MOST_NUMBER:
+        raise OcraError(f"Choose a picture number from 0 to {MOST_NUMBER:,}.")
+    index = int(number)
+    task, note = _open(_config(name, network))
+    batch = task.batch([index])
+    image = batch.images[0]
+    return Subject(
+        f"Test picture {index:,}",
+        _as_picture(image, f"Test picture {index}"),
+        "no",
+        image,
+        _truth(task, batch.counts[0], None if batch.sequence is None else batch.sequence[0]),
+        is_number=batch.sequence is not None,
+        note=note,
+    )
+
+
+def random_number() -> int:
+    """The number of some test picture."""
+    return random.randrange(10_000)
+
+
+_splits: dict[TaskConfig, Task] = {}
+
+
+def takes_long(name: str, network: Network) -> bool:
+    """Whether the first picture of a task needs an archive to be read."""
+    return name == "svhn" and _config(name, network) not in _splits
+
+
+def _config(name: str, network: Network) -> TaskConfig:
+    """The network's own task as it was trained on, or the usual one of that name."""
+    return network.task if network.task.name == name else TaskConfig(name=name)  # type: ignore[arg-type]
+
+
+def _test_split(config: TaskConfig) -> Task:
+    if config not in _splits:
+        _splits[config] = make_task(config, "test")
+    return _splits[config]
+
+
+def _open(config: TaskConfig) -> tuple[Task, str]:
+    """The test split of a task; digits from fonts, and a sentence that says so, where MNIST is missing."""
+    if config.name == "folder" and config.root is None:
+        raise OcraError(
+            "The folder this model was trained on is not on this machine; upload a picture instead."
+        )
+    try:
+        return _test_split(config), ""
+    except OcraError:
+        if config.name not in ("multimnist", "cluttered") or config.digits == "glyphs":
+            raise
+        note = (
+            "MNIST is not on this machine, so these digits are drawn from fonts: see `ocra data fetch mnist`."
+        )
+        return _test_split(replace(config, digits="glyphs", root=None)), note
+
+
+def _truth(task: Task, counts: Tensor, sequence: Tensor | None) -> tuple[str, ...]:
+    """The names of what is in a picture; a house number from left to right."""
+    if sequence is not None:
+        return tuple(str(digit) for digit in sequence.tolist() if digit != NO_DIGIT)
+    return tuple(
+        name
+        for name, count in zip(task.class_names, counts.int().tolist(), strict=True)
+        for _ in range(count)
+    )
+
+
+def _as_picture(image: Tensor, name: str) -> Picture:
+    """A task's image [channels, height, width] as a picture, for models of another size."""
+    pixels = np.ascontiguousarray(image.numpy().transpose(1, 2, 0))
+    pixels = pixels[:, :, 0] if pixels.shape[2] == 1 else pixels
+    return Picture(name, pixels, image.shape[2], image.shape[1])
