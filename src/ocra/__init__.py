@@ -52,8 +52,8 @@ if TYPE_CHECKING:
     from .trace import Trace as Trace
     from .trace import Windows as Windows
     from .training.config import TrainingConfig as TrainingConfig
-    from .training.loop import resume as resume
-    from .training.loop import train as train
+    from .training.start import resume as resume
+    from .training.start import train as train
 
 _HOMES = {
     "config": ("ModelConfig",),
@@ -76,7 +76,7 @@ _HOMES = {
     "presets": ("PRESETS", "Spec", "fit_to_task", "preset"),
     "trace": ("Trace", "Windows"),
     "training.config": ("TrainingConfig",),
-    "training.loop": ("resume", "train"),
+    "training.start": ("resume", "train"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

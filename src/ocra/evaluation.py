@@ -2,84 +2,110 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import os
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
-from .data.task import Batch, Task
-from .metrics import (
-    AnswerRule,
-    answer_rule,
-    missed_objects,
-    predicted_counts,
-    wilson_interval,
-    wrong_digits,
-    wrong_images,
-)
+from .config import ModelConfig
+from .data import Task, TaskConfig, make_task
+from .data.task import Batch
+from .errors import OcraError, UsageError
+from .metrics import answer_rule
 from .model import OCRA
+from .tally import DIGITS, Tally
 from .trace import Trace
 
-LONGEST_NUMBER = 5
+# Below this many glimpses in all, compiling takes longer than it saves.
+WORTH_COMPILING = 200_000
 
 
-class Tally:
-    """Sums over images from which every figure of an evaluation follows; two tallies may be added."""
+@dataclass(frozen=True)
+class Evaluation:
+    """What came out: `figures` (n, errors as fractions, …) and `details` (by class, pair, length of number)."""
 
-    def __init__(self, classes: int) -> None:
-        self.images = torch.zeros((), dtype=torch.float64)
-        self.wrong = torch.zeros((), dtype=torch.float64)
-        self.squared_error = torch.zeros((), dtype=torch.float64)
-        self.objects = torch.zeros(classes, dtype=torch.float64)
-        self.missed = torch.zeros(classes, dtype=torch.float64)
-
-    def over(self, combine: Callable[[Tensor], Tensor]) -> Tally:
-        """The same tally after `combine`, which adds up a float64 vector over processes."""
-        sums = list(vars(self).values())
-        packed = combine(torch.cat([value.reshape(-1) for value in sums]))
-        for value, part in zip(sums, packed.split([value.numel() for value in sums]), strict=True):
-            value.copy_(part.view_as(value))
-        return self
+    task: str
+    split: str
+    seed: int
+    glimpses: int
+    figures: dict[str, Any]
+    details: dict[str, Any]
 
     @property
     def exact_error(self) -> float:
         """Share of images with anything wrong."""
-        return float(self.wrong / self.images)
+        return self.figures["exact_error"]
 
-    @property
-    def object_error(self) -> float:
-        """Share of objects that were not named."""
-        return float(self.missed.sum() / self.objects.sum())
-
-    def figures(self) -> dict[str, Any]:
-        """Errors as fractions, with the 95 % interval of the exact error."""
-        return {
-            "n": int(self.images),
-            "exact_error": self.exact_error,
-            "exact_error_interval": list(wilson_interval(float(self.wrong), float(self.images))),
-            "object_error": self.object_error,
-            "reconstruction_mse": float(self.squared_error / self.images),
-        }
-
-    def add(self, trace: Trace, batch: Batch, rule: AnswerRule, keep: Tensor) -> None:
-        """Count a batch; keep: bool [batch], false for images that only fill it up."""
-        predicted = predicted_counts(trace.scores, rule)
-        wrong = wrong_answers(trace, batch, rule)
-        self.images += keep.sum()
-        self.wrong += (wrong & keep).sum()
-        self.squared_error += (trace.canvas - batch.images).square().mean((1, 2, 3))[keep].sum().double()
-        self.objects += batch.counts[keep].sum(0).double()
-        self.missed += missed_objects(predicted, batch.counts)[keep].sum(0).double()
+    def to_dict(self) -> dict[str, Any]:
+        """As one flat dictionary, ready for JSON."""
+        about = {"task": self.task, "split": self.split, "seed": self.seed, "glimpses": self.glimpses}
+        return {**about, **self.figures, **self.details}
 
 
-def wrong_answers(trace: Trace, batch: Batch, rule: AnswerRule) -> Tensor:
-    """Images with anything wrong in the answer, bool [batch]: in the sequence read out, else in the classes."""
-    if trace.readout is not None and batch.sequence is not None:
-        return wrong_digits(trace.readout, batch.sequence).any(1)
-    return wrong_images(predicted_counts(trace.scores, rule), batch.counts)
+def evaluate(
+    model: OCRA,
+    task: Task | TaskConfig | str,
+    *,
+    split: str = "test",
+    seed: int = 0,
+    images: int | None = None,
+    glimpses: int | None = None,
+    batch: int = 128,
+    threads: int = 0,
+) -> Evaluation:
+    """Score a model on a task, given as an object, a config or a name.
+
+    split, seed: which images, for a config or a name. images: how many, the whole split by default.
+    glimpses: another number than the model's own. threads: how many batches at once; 0 takes one for each core.
+    """
+    task = TaskConfig(name=task) if isinstance(task, str) else task  # type: ignore[arg-type]
+    source = make_task(task, split, seed) if isinstance(task, TaskConfig) else task
+    check_fit(model.config, source)
+    if images is not None and images < 1:
+        raise UsageError(f"An evaluation needs at least 1 image, not {images}.")
+    indices = np.arange(len(source) if images is None else min(images, len(source)))
+    steps = glimpses or model.config.glimpses
+    was_training = model.training
+    model.eval()
+    try:
+        result = _in_threads(model, source, indices, batch, glimpses, threads)
+    finally:
+        model.train(was_training)
+    return Evaluation(source.name, source.split, source.seed, steps, result.figures(), result.details())
+
+
+def check_fit(model: ModelConfig, task: Task) -> None:
+    """Refuse a task whose images or classes are not those of the model."""
+    if task.image_shape != model.image_shape:
+        theirs, ours = (" × ".join(map(str, shape)) for shape in (task.image_shape, model.image_shape))
+        raise OcraError(f"The task {task.name} makes images of {theirs}, but the model takes {ours}.")
+    if len(task.class_names) != model.classes:
+        counts = f"{len(task.class_names)} classes, but the model has {model.classes}"
+        raise OcraError(f"The task {task.name} has {counts}.")
+
+
+def _in_threads(
+    model: OCRA, task: Task, indices: NDArray[np.int64], batch: int, glimpses: int | None, threads: int
+) -> Tally:
+    """Tally in Python threads of one core each: PyTorch lets go of the interpreter while it computes."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    count = max(1, min(threads or cores, len(indices) // batch))
+    before = torch.get_num_threads()
+
+    def part(chosen: NDArray[np.int64]) -> Tally:
+        torch.set_num_threads(1)
+        return tally(model, task, chosen, batch, glimpses)
+
+    try:
+        with ThreadPoolExecutor(count) as pool:
+            results = list(pool.map(part, np.array_split(indices, count)))
+    finally:
+        torch.set_num_threads(before)
+    return sum(results[1:], start=results[0])
 
 
 @torch.no_grad()
@@ -91,28 +117,34 @@ def tally(
     glimpses: int | None = None,
     device: torch.device | str = "cpu",
 ) -> Tally:
-    """Score the images of these indices, `batch` at a time; all batches have that size, so one compilation serves."""
+    """Score the images of these indices, `batch` at a time.
+
+    The last batch is filled up to that size, so that a compiled model meets one size only.
+    """
     rule = answer_rule(task)
-    result = Tally(len(task.class_names))
-    for chunk in _chunks(indices, batch):
-        keep = torch.arange(batch) < len(chunk)
-        pictures = task.batch(np.resize(chunk, batch))
+    result = Tally(task.class_names[:DIGITS] if model.config.readout_digits else task.class_names)
+    for start in range(0, len(indices), batch):
+        chosen = indices[start : start + batch]
+        pictures = task.batch(np.resize(chosen, batch))
         trace = model(pictures.images.to(device), glimpses=glimpses)
-        result.add(_on_cpu(trace), pictures, rule, keep)
+        result.add(_first(trace, len(chosen)), _first_pictures(pictures, len(chosen)), rule)
     return result
+
+
+def _first(trace: Trace, count: int) -> Trace:
+    """What scoring needs of the first images of a trace, on the CPU."""
+    readout = None if trace.readout is None else trace.readout[:count].cpu()
+    return Trace(
+        trace.scores[:count].cpu(), trace.canvas[:count].cpu(), trace.capsule_lengths[:count].cpu(), readout
+    )
+
+
+def _first_pictures(batch: Batch, count: int) -> Batch:
+    sequence = None if batch.sequence is None else batch.sequence[:count]
+    return Batch(batch.images[:count], batch.counts[:count], sequence)
 
 
 def on_device(batch: Batch, device: torch.device) -> Batch:
     """A batch without its parts, on a device."""
     sequence = None if batch.sequence is None else batch.sequence.to(device)
     return Batch(batch.images.to(device), batch.counts.to(device), sequence)
-
-
-def _chunks(indices: NDArray[np.int64], size: int) -> Iterable[NDArray[np.int64]]:
-    return (indices[start : start + size] for start in range(0, len(indices), size))
-
-
-def _on_cpu(trace: Trace) -> Trace:
-    """The few fields of a trace that scoring needs."""
-    readout = None if trace.readout is None else trace.readout.cpu()
-    return Trace(trace.scores.cpu(), trace.canvas.cpu(), trace.capsule_lengths.cpu(), readout)

@@ -119,7 +119,7 @@ def _base(words: list[str]) -> Spec:
 
 
 def _start(chosen: Start, base: Spec) -> None:
-    from ocra.training.loop import train
+    from ocra.training.start import train
 
     asked = replace(
         base,
@@ -145,7 +145,7 @@ def _start(chosen: Start, base: Spec) -> None:
 
 
 def _resume(chosen: Resume) -> None:
-    from ocra.training.loop import resume
+    from ocra.training.start import resume
 
     resume(
         chosen.resume,

@@ -1,4 +1,4 @@
-"""Several processes that train one model: who takes part, and how they add up their gradients."""
+"""Several processes that train one model: who takes part, and how they talk to each other."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -19,7 +20,8 @@ from torch import Tensor
 from ..errors import OcraError, UsageError
 
 JOIN = "OCRA_JOIN"  # rank, size and port, for the processes this program starts itself
-JOIN_TIMEOUT = timedelta(minutes=5)
+# Below this many images a process spends its time on messages, not on images.
+FEWEST_IMAGES = 16
 
 
 class PeerLost(OcraError):
@@ -33,36 +35,42 @@ class Group:
     rank: int = 0
     size: int = 1
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    one_machine: bool = True
 
     def sum(self, tensor: Tensor) -> Tensor:
-        """Replace a tensor by its sum over all processes."""
+        """The sum of a tensor over all processes; the tensor itself may be overwritten."""
         return self._call(dist.all_reduce, tensor)
 
     def spread(self, tensor: Tensor) -> Tensor:
-        """Replace a tensor by that of the first process."""
+        """The tensor of the first process, in all of them; the tensor itself may be overwritten."""
         return self._call(dist.broadcast, tensor, 0)
+
+    def meet(self) -> None:
+        """Wait until all processes are here."""
+        self.sum(torch.zeros(1))
 
     def spread_json(self, value: Any) -> Any:
         """A JSON value of the first process, in all of them."""
-        content = torch.tensor(list(json.dumps(value).encode()), dtype=torch.uint8, device=self.device)
-        length = self.spread(torch.tensor([len(content)], device=self.device))
-        content = self.spread(content if self.rank == 0 else content.new_zeros(int(length)))
+        content = torch.tensor(list(json.dumps(value).encode()), dtype=torch.uint8)
+        length = self.spread(torch.tensor([len(content)]))
+        content = self.spread(content if self.rank == 0 else torch.zeros(int(length), dtype=torch.uint8))
         return json.loads(bytes(content.tolist()))
 
     def _call(self, function: Any, tensor: Tensor, *args: Any) -> Tensor:
-        if self.size > 1:
-            try:
-                function(tensor, *args)
-            except RuntimeError as error:
-                reason = str(error).splitlines()[0]
-                raise PeerLost(
-                    f"Another process of this run ended or cannot be reached ({reason})."
-                ) from None
-        return tensor
+        """Call a collective function, on the device of the group."""
+        if self.size == 1:
+            return tensor
+        local = tensor.to(self.device)
+        try:
+            function(local, *args)
+        except RuntimeError as error:
+            reason = (str(error).splitlines() or [""])[0]
+            raise PeerLost(f"Another process of this run has ended ({reason}).") from None
+        return local.to(tensor.device)
 
 
 def choose_device(wanted: str, local_rank: int = 0) -> torch.device:
-    """The device of a process: its own GPU where there is one (and none but a GPU will do), else the CPU."""
+    """The device of a process: a GPU of its own where there is one, else the CPU."""
     if wanted not in ("auto", "cpu", "cuda"):
         raise UsageError(f"There is no device '{wanted}'; choose auto, cpu or cuda.")
     if wanted == "cuda" and not torch.cuda.is_available():
@@ -73,18 +81,17 @@ def choose_device(wanted: str, local_rank: int = 0) -> torch.device:
 
 
 def choose_processes(wanted: int, device: torch.device, batch: int) -> int:
-    """How many processes to start: those asked for, else one for each core or GPU, at most one for each image."""
+    """How many processes share a batch: as many as asked for; for 0 one on each core or GPU."""
     if wanted < 0:
         raise UsageError(f"--processes must be at least 1, or 0 for one on each core, not {wanted}.")
     if wanted > batch:
         raise UsageError(f"{wanted} processes cannot share a batch of {batch} images; use fewer.")
     if device.type == "cuda":
         return wanted or torch.cuda.device_count()
-    # Below 16 images a process spends its time on messages, not on images.
-    return wanted or max(1, min(_cores(), batch // 16))
+    return wanted or max(1, min(cores(), batch // FEWEST_IMAGES))
 
 
-def _cores() -> int:
+def cores() -> int:
     """Cores this process may use, which in a container may be fewer than the machine has."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
@@ -99,7 +106,8 @@ def process_group(processes: int, device: str, batch: int = 1) -> Iterator[Group
     """The group of a run: that of the process which started this one, or torchrun's, or one started here."""
     if JOIN in os.environ:
         rank, size, port = map(int, os.environ[JOIN].split(":"))
-        store = dist.TCPStore("127.0.0.1", port, size, is_master=False, timeout=JOIN_TIMEOUT)
+        store = dist.TCPStore("127.0.0.1", port, size, is_master=False)
+        store.set(f"ready {rank}", "")
         with _joined(choose_device(device, rank), store=store, rank=rank, world_size=size) as group:
             yield group
     elif "RANK" in os.environ and "WORLD_SIZE" in os.environ:
@@ -111,13 +119,8 @@ def process_group(processes: int, device: str, batch: int = 1) -> Iterator[Group
         if count == 1:
             yield Group(0, 1, place)
             return
-        store = dist.TCPStore(
-            "127.0.0.1", 0, count, is_master=True, timeout=JOIN_TIMEOUT, wait_for_workers=False
-        )
-        with (
-            _workers(count, store.port, device),
-            _joined(place, store=store, rank=0, world_size=count) as group,
-        ):
+        store = dist.TCPStore("127.0.0.1", 0, count, is_master=True, wait_for_workers=False)
+        with _workers(count, store, device), _joined(place, store=store, rank=0, world_size=count) as group:
             yield group
 
 
@@ -132,7 +135,9 @@ def _joined(device: torch.device, **place: Any) -> Iterator[Group]:
     try:
         backend = "nccl" if device.type == "cuda" else "gloo"
         dist.init_process_group(backend, timeout=timedelta(minutes=30), **place)
-        yield Group(dist.get_rank(), dist.get_world_size(), device)
+        size = dist.get_world_size()
+        one_machine = bool(place) or int(os.environ.get("LOCAL_WORLD_SIZE", 0)) == size
+        yield Group(dist.get_rank(), size, device, one_machine)
     finally:
         if dist.is_initialized():
             dist.destroy_process_group()
@@ -140,14 +145,19 @@ def _joined(device: torch.device, **place: Any) -> Iterator[Group]:
 
 
 @contextmanager
-def _workers(count: int, port: int, device: str) -> Iterator[None]:
-    """Start the other processes; they end with this one, whatever becomes of it."""
+def _workers(count: int, store: dist.TCPStore, device: str) -> Iterator[None]:
+    """Start the other processes and wait for them; they end with this one, whatever becomes of it."""
     command = [sys.executable, "-m", "ocra.training.worker", device]
-    workers = []
+    workers: list[subprocess.Popen[bytes]] = []
     try:
         for rank in range(1, count):
-            environment = {**os.environ, JOIN: f"{rank}:{count}:{port}"}
+            environment = {**os.environ, JOIN: f"{rank}:{count}:{store.port}"}
             workers.append(subprocess.Popen(command, env=environment))
+        waiting = [f"ready {rank}" for rank in range(1, count)]
+        while not store.check(waiting):
+            if any(worker.poll() is not None for worker in workers):
+                raise OcraError("A process that should help with this run ended at once; try --processes 1.")
+            time.sleep(0.02)
         yield
     finally:
         for worker in workers:

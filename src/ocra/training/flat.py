@@ -1,4 +1,4 @@
-"""All parameters of a model in one tensor: one all-reduce, one optimiser step, one average."""
+"""All parameters of a model in one tensor: one message, one optimiser step, one average."""
 
 from __future__ import annotations
 
@@ -13,44 +13,40 @@ ALIGNMENT = 16
 
 
 class FlatParameters:
-    """Lays the parameters of a model, and their gradients, out in two flat float32 tensors.
+    """Lays the parameters of a model out in one flat float32 tensor; the model goes on with views of it."""
 
-    The model goes on as before, its parameters are views. Room for `extras` numbers follows the gradients, so
-    that what else the processes have to tell each other travels in the same message.
-    """
+    def __init__(self, model: nn.Module) -> None:
+        self._parameters = {name: value for name, value in model.named_parameters() if value.requires_grad}
+        self._offsets = {}
+        self.size = 0
+        for name, value in self._parameters.items():
+            self._offsets[name] = self.size
+            self.size += -(-value.numel() // ALIGNMENT) * ALIGNMENT
+        device = next(iter(self._parameters.values())).device
+        self.values = nn.Parameter(torch.zeros(self.size, device=device), requires_grad=False)
+        for name, view in self.unflatten(self.values.data).items():
+            view.copy_(self._parameters[name].data)
+            self._parameters[name].data = view
 
-    def __init__(self, model: nn.Module, extras: int = 0) -> None:
-        named = [(name, value) for name, value in model.named_parameters() if value.requires_grad]
-        self._places: dict[str, tuple[int, torch.Size, tuple[int, ...]]] = {}
-        size = 0
-        for name, value in named:
-            self._places[name] = (size, value.shape, value.stride())
-            size += -(-value.numel() // ALIGNMENT) * ALIGNMENT
-        device = named[0][1].device
-        self.values = nn.Parameter(torch.zeros(size, device=device), requires_grad=False)
-        self.message = torch.zeros(size + extras, device=device)
-        self.gradient = self.message[:size]
-        self.extras = self.message[size:]
-        self.values.grad = self.gradient
-        values, gradients = self.unflatten(self.values.data), self.unflatten(self.gradient)
-        for name, value in named:
-            values[name].copy_(value.data)
-            value.data = values[name]
-            value.grad = gradients[name]
+    def send_gradients_to(self, flat: Tensor) -> None:
+        """Let the model's gradients add up in a flat tensor [size]; empty it before each backward pass."""
+        for name, view in self.unflatten(flat).items():
+            self._parameters[name].grad = view
+
+    def unflatten(self, flat: Tensor) -> dict[str, Tensor]:
+        """Views of a flat tensor [size], one for each parameter, by name, in the parameter's memory format."""
+        start = flat.storage_offset()
+        return {
+            name: flat.as_strided(value.shape, value.stride(), start + self._offsets[name])
+            for name, value in self._parameters.items()
+        }
 
     @contextmanager
     def holding(self, values: Tensor) -> Iterator[None]:
-        """Within the block the model has these values; afterwards its own again."""
+        """Within the block the model has these values [size]; afterwards its own again."""
         own = self.values.detach().clone()
         self.values.data.copy_(values)
         try:
             yield
         finally:
             self.values.data.copy_(own)
-
-    def unflatten(self, flat: Tensor) -> dict[str, Tensor]:
-        """Views of a flat tensor, one for each parameter, by name."""
-        return {
-            name: flat.as_strided(shape, stride, flat.storage_offset() + offset)
-            for name, (offset, shape, stride) in self._places.items()
-        }

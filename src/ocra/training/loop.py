@@ -5,8 +5,6 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,21 +13,22 @@ from torch import Tensor
 
 from ..data import make_task
 from ..errors import OcraError
-from ..evaluation import Tally, on_device, tally, wrong_answers
+from ..evaluation import on_device, tally
 from ..losses import compute_losses
 from ..metrics import answer_rule
 from ..presets import Spec
 from ..pretrained import load
+from ..tally import Tally, wrong_answers
 from .checkpoints import Checkpoint, CheckpointError
-from .distribution import Group, PeerLost, further_process, process_group
-from .flat import FlatParameters
-from .folder import RunFolder, fresh_path, new_run, old_run
+from .distribution import Group, PeerLost
+from .folder import RunFolder
 from .initialise import build_model
 from .logs import Reporter
-from .precision import autocast, check_precision
+from .precision import autocast
 from .sampling import image_indices, share
 from .schedule import average_decay, crossed, learning_rate, single_share
 from .signals import StopSignals
+from .state import State
 from .summary import summarise, weights_metadata
 
 MOST_BAD_STEPS = 10
@@ -38,76 +37,12 @@ REPORTED = ("loss", "margin_loss", "reconstruction_loss", "readout_loss", "error
 FIGURES = (*REPORTED, "stop", "cpu_seconds")  # what the processes tell each other with their gradients
 
 
-@dataclass
-class Progress:
-    """Where a run is: with the tensors, all that a checkpoint holds."""
-
-    processes: int = 1
-    images: int = 0
-    step: int = 0
-    skipped: int = 0
-    skipped_in_a_row: int = 0
-    validated_images: int = 0
-    validation_error: float = math.inf
-    best_error: float = math.inf
-    best_images: int = 0
-    validations_since_best: int = 0
-    seconds: float = 0.0
-    cpu_seconds: float = 0.0
-
-
-def train(
-    spec: Spec,
-    out: str | Path | None = None,
-    *,
-    processes: int = 0,
-    device: str = "auto",
-    quiet: bool = False,
-    track: str | None = None,
-) -> dict[str, Any]:
-    """Train an experiment in a new folder (runs/NAME by default) and return what its summary.json holds.
-
-    processes: how many share each batch; 0 takes one for each core or GPU. Under torchrun its group is joined.
-    """
-    if further_process():
-        return take_part(device)
-    check_precision(spec.training.precision, device)
-    with (
-        new_run(fresh_path(spec.name) if out is None else Path(out), spec) as folder,
-        process_group(processes, device, spec.training.batch) as group,
-    ):
-        return Run(spec, group, folder, Reporter(folder.path, quiet, track)).go()
-
-
-def resume(
-    out: str | Path,
-    *,
-    processes: int = 0,
-    device: str = "auto",
-    quiet: bool = False,
-    track: str | None = None,
-) -> dict[str, Any]:
-    """Continue the run in a folder from its newest checkpoint, to the same end as if it had never stopped."""
-    if further_process():
-        return take_part(device)
-    with old_run(Path(out)) as (folder, spec):
-        if (summary := folder.summary()) is not None:
-            return summary
-        check_precision(spec.training.precision, device)
-        checkpoint = folder.checkpoints.load()
-        processes = processes or (checkpoint.state["processes"] if checkpoint else 0)
-        with process_group(processes, device, spec.training.batch) as group:
-            return Run(spec, group, folder, Reporter(folder.path, quiet, track), checkpoint).go()
-
-
-def take_part(device: str = "auto") -> dict[str, Any]:
-    """Train along as a further process of a run: the first one says what, and alone reads and writes its folder."""
-    with process_group(0, device) as group:
-        return Run(None, group, None, Reporter(None)).go()
+class Diverged(OcraError):
+    """The loss is not finite any more."""
 
 
 class Run:
-    """One process of a run: the model, its optimiser, and where it is."""
+    """One process of a run. The first one has the folder; the others have None and do as it says."""
 
     def __init__(
         self,
@@ -122,16 +57,10 @@ class Run:
         self.task = make_task(spec.task, "train", spec.seed)
         self.part = share(group.rank, group.size, spec.training.batch)
         self.model = build_model(spec).to(group.device)
-        self.parameters = FlatParameters(self.model, extras=len(FIGURES))
-        values = self.parameters.values
-        self.average = values.detach().clone()
-        self.optimiser = torch.optim.Adam([values], betas=(0.9, spec.training.beta2), fused=True)
-        moments = {"exp_avg": torch.zeros_like(values), "exp_avg_sq": torch.zeros_like(values)}
-        self.optimiser.state[values] = {"step": torch.zeros((), device=group.device), **moments}
-        self.state = {"model": values.data, "average": self.average, **moments}
-        self.progress = Progress(processes=group.size)
-        self.restore(checkpoint)
-        self.model.train()
+        self.state = State(self.model, spec.training, group, extras=len(FIGURES))
+        self.state.restore(checkpoint)
+        self.progress = self.state.progress
+        self.wall, self.cpu = time.monotonic(), time.process_time()
         if spec.training.compile:
             self.model.compile_step()
 
@@ -146,7 +75,7 @@ class Run:
                     before = progress.images
                     if self.step(stop=signals.caught is not None):
                         self.save()
-                        self.reporter.say(f"Stopped at {progress.images:,} images; {self.hint()}.")
+                        self.reporter.say(f"Stopped at {progress.images:,} images; {self.hint()}")
                         signals.leave()
                     if crossed(before, progress.images, training.report_every_images):
                         self.reporter.report(progress.step, progress.images, skipped=progress.skipped)
@@ -156,112 +85,108 @@ class Run:
                         self.save(insist=False)
                         saved = time.monotonic()
                 return self.finish()
-        except PeerLost as error:
+        except (PeerLost, Diverged) as error:  # the weights are those of the last good step
             self.save()
-            raise PeerLost(
-                f"{error} All work up to {progress.images:,} images is saved; {self.hint()}."
-            ) from None
+            raise type(error)(f"{error} Saved at {progress.images:,} images; {self.hint()}") from None
         finally:
             self.reporter.stop()
 
     def step(self, stop: bool) -> bool:
         """One step over one batch; true if any process was asked to stop."""
-        training, progress, flat = self.spec.training, self.progress, self.parameters
-        started, cpu_started = time.monotonic(), time.process_time()
-        seen = progress.images
+        training, progress, channel = self.spec.training, self.progress, self.state.channel
+        seen, size = progress.images, self.state.parameters.size
         indices = image_indices(self.spec.seed, len(self.task), seen, seen + training.batch)[self.part]
         batch = on_device(self.task.batch(indices, single=single_share(training, seen)), self.group.device)
-        flat.message.zero_()
+        channel.mine.zero_()
         with autocast(training.precision, self.group.device):
             trace = self.model(batch.images, attended=self.spec.loss.needs_attended)
             losses = compute_losses(trace, batch, self.spec.loss)
         weight = len(indices) / training.batch  # so that the sum over processes is the mean over the batch
         (losses.total * weight).backward()
         error = wrong_answers(trace, batch, answer_rule(self.task)).float().mean()
-        flat.extras[:5] = weight * torch.stack([*losses, error]).detach()
-        flat.extras[5:] = torch.tensor([float(stop), time.process_time() - cpu_started])
-        self.group.sum(flat.message)
-        figures = dict(zip(FIGURES, flat.extras.tolist(), strict=True))
-        norm = float(flat.gradient.norm())
-        rate = learning_rate(training, seen)
+        channel.mine[size:-2] = weight * torch.stack([*losses, error]).detach()
+        channel.mine[-2:] = torch.tensor([float(stop), self.cpu_lap()])
+        gradient, extras = channel.add_up().split([size, len(FIGURES)])
+        figures = dict(zip(FIGURES, extras.tolist(), strict=True))
+        norm = float(gradient.norm())
         if math.isfinite(norm) and math.isfinite(figures["loss"]):
-            self.update(norm, rate)
+            rate = self.update(gradient, norm)
             shown = {name: figures[name] for name in REPORTED}
             self.reporter.add(training.batch, seen, {**shown, "gradient_norm": norm, "learning_rate": rate})
         else:
-            self.skip(figures["loss"])
+            self.skip()
         progress.images += training.batch
         progress.step += 1
         progress.cpu_seconds += figures["cpu_seconds"]
-        progress.seconds += time.monotonic() - started
+        progress.seconds += self.wall_lap()
         return bool(figures["stop"])
 
-    def update(self, norm: float, rate: float) -> None:
-        """Move the weights, and their averages after them."""
-        training, progress = self.spec.training, self.progress
-        if norm > training.clip:
-            self.parameters.gradient.mul_(training.clip / norm)
-        self.optimiser.param_groups[0]["lr"] = rate
-        self.optimiser.step()
-        self.average.lerp_(self.parameters.values.data, 1 - average_decay(training, progress.step))
+    def update(self, gradient: Tensor, norm: float) -> float:
+        """Move the weights, and their averages after them; returns the learning rate."""
+        training, progress, state = self.spec.training, self.progress, self.state
+        if norm > training.clip:  # into memory of our own: others are reading the sum as well
+            gradient = torch.mul(gradient, training.clip / norm, out=state.channel.mine[: len(gradient)])
+        state.parameters.values.grad = gradient
+        rate = learning_rate(training, progress.images)
+        state.optimiser.param_groups[0]["lr"] = rate
+        state.optimiser.step()
+        state.average.lerp_(state.parameters.values.data, 1 - average_decay(training, progress.step))
         progress.skipped_in_a_row = 0
+        return rate
 
-    def skip(self, loss: float) -> None:
+    def skip(self) -> None:
         """Leave out a step that is not finite; too many in a row mean that the run has diverged."""
-        progress = self.progress
-        progress.skipped += 1
-        progress.skipped_in_a_row += 1
-        if progress.skipped_in_a_row >= MOST_BAD_STEPS:
-            raise OcraError(
-                f"The loss or its gradient was not finite in {MOST_BAD_STEPS} steps in a row (loss {loss}): the run has "
-                "diverged. Its last checkpoint is from before; try a lower training.learning_rate."
+        self.progress.skipped += 1
+        self.progress.skipped_in_a_row += 1
+        if self.progress.skipped_in_a_row >= MOST_BAD_STEPS:
+            raise Diverged(
+                f"The loss or its gradient was not finite in {MOST_BAD_STEPS} steps in a row: the run has "
+                "diverged. Train again with a lower --training.learning-rate or a lower --training.clip."
             )
 
     def validate(self) -> None:
         """Score the averaged weights on the validation split; keep them if they are the best so far."""
-        training, progress = self.spec.training, self.progress
+        progress = self.progress
         started = time.monotonic()
-        with self.parameters.holding(self.average):
-            result = self.score("validation", training.validate_images)
+        with self.state.parameters.holding(self.state.average):
+            result = self.score("validation", self.spec.training.validate_images)
             progress.validated_images, progress.validation_error = progress.images, result.exact_error
+            progress.validations_since_best += 1
             if result.exact_error < progress.best_error:
                 progress.best_error, progress.best_images = result.exact_error, progress.images
                 progress.validations_since_best = 0
                 self.save_weights("best")
-            else:
-                progress.validations_since_best += 1
         figures = {"validation_error": result.exact_error, "validation_object_error": result.object_error}
         self.reporter.write({"step": progress.step, "images": progress.images, **figures})
         self.reporter.pause(time.monotonic() - started)
-        progress.seconds += time.monotonic() - started
 
     def score(self, split: str, images: int) -> Tally:
         """Score the weights the model holds on a fixed set of images, shared among the processes."""
         task = make_task(self.spec.task, split, FIXED_SEED)
         indices = np.arange(min(images, len(task)))
         mine = indices[share(self.group.rank, self.group.size, len(indices))]
-        # Batches of the size of the training step's, which is already compiled.
-        result = tally(self.model, task, mine, self.part.stop - self.part.start, device=self.group.device)
-        return result.over(self.group.sum)
+        size = self.part.stop - self.part.start  # as in training, so that the compiled step is for one size
+        return tally(self.model, task, mine, size, device=self.group.device).combined(self.group.sum)
 
     def out_of_patience(self) -> bool:
-        patience = self.spec.training.patience
-        return 0 < patience <= self.progress.validations_since_best
+        """Whether validation has not become better for too long."""
+        return 0 < self.spec.training.patience <= self.progress.validations_since_best
 
     def finish(self) -> dict[str, Any]:
         """Validate once more, save, score the last and the best weights on the test split, and sum up."""
-        training, progress = self.spec.training, self.progress
+        tested, progress, parameters = self.spec.training.test_images, self.progress, self.state.parameters
         if progress.validated_images != progress.images:
             self.validate()
         self.save()
-        tests = {}
-        with self.parameters.holding(self.average):
+        tests: dict[str, Tally] = {}
+        with parameters.holding(self.state.average):
             self.save_weights("last")
-            tests["last"] = self.score("test", training.test_images) if training.test_images else None
-        tests["best"] = tests["last"]
-        if training.test_images and progress.best_images != progress.images:
-            with self.parameters.holding(self.best_weights()):
-                tests["best"] = self.score("test", training.test_images)
+            if tested:
+                tests["last"] = tests["best"] = self.score("test", tested)
+        if tested and progress.best_images != progress.images:
+            with parameters.holding(self.best_weights()):
+                tests["best"] = self.score("test", tested)
+        progress.seconds += self.wall_lap()
         summary = summarise(self.spec, dataclasses.asdict(progress), tests)
         if self.folder is not None:
             self.folder.write_summary(summary)
@@ -269,56 +194,47 @@ class Run:
         return summary
 
     def best_weights(self) -> Tensor:
-        """The best weights so far, as one flat tensor, from the folder of the first process."""
-        flat = torch.zeros_like(self.average)
+        """The best weights so far as one flat tensor, read by the first process."""
+        flat = torch.zeros_like(self.state.average)
         if self.folder is not None:
             best = load(self.folder.weights("best")).state_dict()
-            for name, place in self.parameters.unflatten(flat).items():
+            for name, place in self.state.parameters.unflatten(flat).items():
                 place.copy_(best[name])
         return self.group.spread(flat)
 
     def save_weights(self, which: str) -> None:
         """Write the weights the model holds where others can load them."""
-        if self.folder is not None:
-            metadata = weights_metadata(
-                self.spec, self.task, self.progress.images, self.progress.validation_error
-            )
-            self.model.save_pretrained(self.folder.weights(which), **metadata)
+        if self.folder is None:
+            return
+        about = weights_metadata(self.spec, self.task, self.progress.images, self.progress.validation_error)
+        try:
+            self.model.save_pretrained(self.folder.weights(which), **about)
+        except OSError as error:
+            raise OcraError(f"The weights could not be saved: {error}. {self.hint()}") from None
 
     def save(self, insist: bool = True) -> None:
-        """Write a checkpoint; without `insist` a full disk is only worth a warning, the next try may be lucky."""
+        """Write a checkpoint; without `insist` a failure is only worth a warning, as the next may succeed."""
         if self.folder is None:
             return
         started = time.monotonic()
-        tensors = {
-            f"{kind}.{name}": value
-            for kind, flat in self.state.items()
-            for name, value in self.parameters.unflatten(flat).items()
-        }
-        tensors["updates"] = self.optimiser.state[self.parameters.values]["step"]
-        tensors["random_state"] = torch.get_rng_state()
         try:
-            self.folder.checkpoints.save(Checkpoint(tensors, dataclasses.asdict(self.progress)))
+            self.folder.checkpoints.save(self.state.checkpoint())
         except CheckpointError as error:
             if insist:
                 raise
             self.reporter.say(f"warning: {error} Training goes on and will try again.")
         self.reporter.pause(time.monotonic() - started)
 
-    def restore(self, checkpoint: Checkpoint | None) -> None:
-        """Take the state of a checkpoint, read by the first process, in all processes."""
-        updates = self.optimiser.state[self.parameters.values]["step"]
-        if checkpoint is not None:
-            for kind, flat in self.state.items():
-                for name, place in self.parameters.unflatten(flat).items():
-                    place.copy_(checkpoint.tensors[f"{kind}.{name}"])
-            updates.copy_(checkpoint.tensors["updates"])
-            torch.set_rng_state(checkpoint.tensors["random_state"])
-            self.progress = Progress(**{**checkpoint.state, "processes": self.group.size})
-        for tensor in (*self.state.values(), updates):
-            self.group.spread(tensor)
-        self.progress = Progress(**self.group.spread_json(dataclasses.asdict(self.progress)))
-
     def hint(self) -> str:
         """How to go on with this run."""
-        return f"continue with: ocra train --resume {self.folder.path}" if self.folder is not None else ""
+        return "" if self.folder is None else f"continue with: ocra train --resume {self.folder.path}"
+
+    def wall_lap(self) -> float:
+        """Seconds since the last call."""
+        last, self.wall = self.wall, time.monotonic()
+        return self.wall - last
+
+    def cpu_lap(self) -> float:
+        """CPU seconds of this process since the last call."""
+        last, self.cpu = self.cpu, time.process_time()
+        return self.cpu - last

@@ -34,8 +34,10 @@ class StopSignals:
         self._restore()
 
     def leave(self) -> None:
-        """End the program the way the signal would have ended it, if there was one."""
-        if self.caught == signal.SIGTERM:
-            raise SystemExit(128 + signal.SIGTERM)
-        if self.caught is not None:
+        """End the program the way the signal would have ended it.
+
+        Where no signal came to this process, another one of the run was told to stop.
+        """
+        if self.caught == signal.SIGINT:
             raise KeyboardInterrupt
+        raise SystemExit(128 + signal.SIGTERM)

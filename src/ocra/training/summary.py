@@ -13,18 +13,18 @@ import numpy
 import torch
 
 from ..data import Task
-from ..evaluation import Tally
 from ..metrics import answer_rule
 from ..presets import Spec
+from ..tally import Tally
 
 
-def summarise(spec: Spec, progress: dict[str, Any], tests: dict[str, Tally | None]) -> dict[str, Any]:
+def summarise(spec: Spec, progress: dict[str, Any], tests: dict[str, Tally]) -> dict[str, Any]:
     """The content of summary.json: what was trained, what came out, what it took."""
     return {
         "name": spec.name,
         "seed": spec.seed,
         **progress,
-        "test": {which: result.figures() for which, result in tests.items() if result is not None},
+        "test": {which: result.figures() for which, result in tests.items()},
         "versions": versions(),
         "commit": commit(),
         "config": spec.to_dict(),

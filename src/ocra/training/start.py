@@ -1,0 +1,79 @@
+"""Where a run begins: in a new folder, in that of a run that was stopped, or as a helper of another process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ..data import make_task
+from ..evaluation import check_fit
+from ..presets import Spec
+from .distribution import further_process, process_group
+from .folder import fresh_path, new_run, old_run
+from .logs import Reporter
+from .loop import Run
+from .precision import check_precision
+
+
+def train(
+    spec: Spec,
+    out: str | Path | None = None,
+    *,
+    processes: int = 0,
+    device: str = "auto",
+    quiet: bool = False,
+    track: str | None = None,
+) -> dict[str, Any]:
+    """Train an experiment in a new folder (runs/NAME by default) and return what its summary.json holds.
+
+    processes: how many share each batch; 0 takes one for each core or GPU. Under torchrun its group is joined.
+    """
+    if further_process():
+        return take_part(device)
+    check_precision(spec.training.precision, device)
+    _check_data(spec)
+    with (
+        new_run(fresh_path(spec.name) if out is None else Path(out), spec) as folder,
+        process_group(processes, device, spec.training.batch) as group,
+    ):
+        return Run(spec, group, folder, Reporter(folder.path, quiet, track)).go()
+
+
+def resume(
+    out: str | Path,
+    *,
+    processes: int = 0,
+    device: str = "auto",
+    quiet: bool = False,
+    track: str | None = None,
+) -> dict[str, Any]:
+    """Continue the run in a folder from its newest checkpoint, to the same end as if it had never stopped.
+
+    processes: 0 takes as many as the run had, which is what the same end needs to the last bit.
+    """
+    if further_process():
+        return take_part(device)
+    with old_run(Path(out)) as (folder, spec):
+        if (summary := folder.summary()) is not None:
+            if not quiet:
+                print(
+                    f"The run in {out} has ended at {summary['images']:,} images; there is nothing to resume."
+                )
+            return summary
+        check_precision(spec.training.precision, device)
+        checkpoint = folder.checkpoints.load()
+        processes = processes or (checkpoint.state["processes"] if checkpoint else 0)
+        with process_group(processes, device, spec.training.batch) as group:
+            return Run(spec, group, folder, Reporter(folder.path, quiet, track), checkpoint).go()
+
+
+def take_part(device: str = "auto") -> dict[str, Any]:
+    """Help another process with its run: it says what to train, and alone reads and writes the folder."""
+    with process_group(0, device) as group:
+        return Run(None, group, None, Reporter(None)).go()
+
+
+def _check_data(spec: Spec) -> None:
+    """Refuse a run without data, or with data that does not fit the model, before anything is written."""
+    for split in ("train", "validation", "test"):
+        check_fit(spec.model, make_task(spec.task, split))
