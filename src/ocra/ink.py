@@ -22,6 +22,8 @@ SPECK = 0.005
 """Share of all ink that may lie apart from the rest and be taken for dirt."""
 GAP = 0.04
 """Distance, as a share of the picture's side, across which ink still belongs together."""
+CELLS = 96
+"""Cells along the longer side of the grid on which connected ink is sought."""
 SMALLEST_SHARE = 1 / 24
 """Ink smaller than this share of the picture's side is taken for a speck, and the whole picture is shown."""
 
@@ -94,6 +96,26 @@ def _extent(profile: NDArray) -> tuple[int, int]:
             break
         last = int(position)
     return first, last + 1
+
+
+def largest_part(grey: Floats) -> float:
+    """The longer side, in pixels, of the largest connected piece of ink in grey [rows, columns]."""
+    cell = max(1, math.ceil(max(grey.shape) / CELLS))
+    rows, columns = (-(-side // cell) for side in grey.shape)
+    padded = np.pad(grey > INK, ((0, rows * cell - grey.shape[0]), (0, columns * cell - grey.shape[1])))
+    ink = np.pad(padded.reshape(rows, cell, columns, cell).any((1, 3)), 1)
+    names = np.where(ink, np.arange(1, ink.size + 1).reshape(ink.shape), 0)
+    while True:  # neighbours take the higher name until each piece has one name
+        around = np.lib.stride_tricks.sliding_window_view(np.pad(names, 1), (3, 3)).max((2, 3))
+        spread = np.where(ink, around, 0)
+        if (spread == names).all():
+            break
+        names = spread
+    pieces, sizes = np.unique(names[ink], return_counts=True)
+    if not len(pieces):
+        return float(max(grey.shape))
+    down, across = np.nonzero(names == pieces[sizes.argmax()])
+    return float(max(np.ptp(down), np.ptp(across)) + 1) * cell
 
 
 def stroke_width(grey: Floats) -> float:

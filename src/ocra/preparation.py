@@ -21,18 +21,21 @@ from .config import ModelConfig
 from .data.pictures import fit_pixels
 from .errors import OcraError
 from .images import Picture
-from .ink import even_light, find_ink, noise_level, stroke_width, thicken
+from .ink import even_light, find_ink, largest_part, noise_level, stroke_width, thicken
 
 Invert = Literal["auto", "yes", "no"]
 Fit = Literal["auto", "content", "whole", "stretch"]
 Floats = NDArray[np.float32]
+Box = tuple[int, int, int, int]
+"""Left, top, right, bottom; the last two exclusive."""
 
 # The formula of the SVHN task.
 GREY = np.array([0.2989, 0.5870, 0.1140], dtype=np.float32)
-# Ink of two overlapping MNIST digits is about 22 pixels high; a digit's stroke about an eighth of its height.
-INK_HEIGHT = 22
-INK_WIDTH = 30
-STROKE_SHARE = 0.115
+# MNIST's digits are 20 pixels high, their strokes about an eighth of that.
+DIGIT_HEIGHT = 20
+STROKE_SHARE = 0.125
+INK_MARGIN = 1 / 12
+"""Share of the model's image that stays free on each side of the ink."""
 # A picture whose lightest and darkest places differ by less shows nothing.
 LEAST_CONTRAST = 0.02
 SHOWN_SIDE = 320
@@ -119,7 +122,8 @@ def prepare(
         pixels = _clean(pixels, steps, fit)
     box = find_ink(_difference_from_border(pixels)) if fit == "content" and not blank else None
     if box is not None:
-        image, frame = _focus(pixels, box, config, steps)
+        digit = _digit_height(pixels, box, task)
+        image, frame = _focus(pixels, box, digit, config, steps)
     elif task == "folder" and fit != "stretch":
         image, frame = _as_in_folders(1 - picture.pixels if reason else picture.pixels, config)
     else:
@@ -139,7 +143,7 @@ def _in_channels(picture: Picture, config: ModelConfig, steps: list[Step]) -> Fl
         return np.repeat(pixels, 3, axis=2) if pixels.shape[2] == 1 else pixels
     if pixels.shape[2] == 1:
         return pixels
-    if np.ptp(pixels, axis=2).max() == 0:  # the formula's weights sum to 0.9999; grey stays as it is
+    if (pixels[..., :2] == pixels[..., 1:]).all():  # the formula's weights sum to 0.9999; grey stays as it is
         return pixels[:, :, :1]
     pixels = (pixels @ GREY)[:, :, None]
     steps.append(_step("grey", pixels))
@@ -147,10 +151,10 @@ def _in_channels(picture: Picture, config: ModelConfig, steps: list[Step]) -> Fl
 
 
 def _usual_fit(picture: Picture, config: ModelConfig, task: str) -> Fit:
-    """What `auto` means: overlapping digits are framed by their ink, house numbers fill the image."""
+    """What `auto` means: digits are framed by their ink, house numbers fill the image."""
     if (picture.width, picture.height) == (config.width, config.height):
         return "whole"
-    return {"multimnist": "content", "svhn": "stretch"}.get(task, "whole")  # type: ignore[return-value]
+    return {"multimnist": "content", "cluttered": "content", "svhn": "stretch"}.get(task, "whole")  # type: ignore[return-value]
 
 
 def _reason_to_invert(pixels: Floats, task: str, invert: Invert) -> str:
@@ -204,8 +208,17 @@ def _difference_from_border(pixels: Floats) -> Floats:
     return difference / max(float(difference.max()), LEAST_CONTRAST)
 
 
+def _digit_height(pixels: Floats, box: Box, task: str) -> float:
+    """Height in pixels that one digit is taken to have; digits that lie apart are seen singly."""
+    left, top, right, bottom = box
+    if task == "cluttered":
+        return largest_part(_difference_from_border(pixels)[top:bottom, left:right])
+    # Overlapping digits are a tenth higher together than each; a lying stroke is no measure of height.
+    return min(bottom - top, 1.2 * (right - left)) / 1.1
+
+
 def _focus(
-    pixels: Floats, box: tuple[int, int, int, int], config: ModelConfig, steps: list[Step]
+    pixels: Floats, box: Box, digit: float, config: ModelConfig, steps: list[Step]
 ) -> tuple[Floats, Frame]:
     """Frame the ink at the size that digits have in training, and give its strokes the usual width."""
     left, top, right, bottom = box
@@ -214,9 +227,9 @@ def _focus(
     background = _border(pixels)
     alone = np.broadcast_to(background, pixels.shape).copy()
     alone[top:bottom, left:right] = pixels[top:bottom, left:right]
-    frame = Frame.of_ink(box, config)
+    frame = Frame.of_ink(box, digit, config)
     fine = frame.finer(FINE).view(alone, background)
-    stroke = STROKE_SHARE * min(bottom - top, 1.2 * (right - left)) / frame.scale_x * FINE
+    stroke = STROKE_SHARE * digit / frame.scale_x * FINE
     missing = stroke - stroke_width(_difference_from_border(fine))
     if missing > 0.35 * stroke:
         fine = thicken(fine, missing)
@@ -258,11 +271,12 @@ class Frame:
         return cls._centred(columns / 2, rows / 2, scale_x, scale_y, config)
 
     @classmethod
-    def of_ink(cls, box: tuple[int, int, int, int], config: ModelConfig) -> Frame:
-        """Ink in its middle, at the size that digits have in training."""
+    def of_ink(cls, box: Box, digit: float, config: ModelConfig) -> Frame:
+        """Ink in its middle, digits as high as in training, or smaller if the ink would not fit."""
         left, top, right, bottom = box
-        share = min(config.height, config.width) / 36
-        scale = max((bottom - top) / INK_HEIGHT, (right - left) / INK_WIDTH) / share
+        room = 1 - 2 * INK_MARGIN
+        fits = max((right - left) / (room * config.width), (bottom - top) / (room * config.height))
+        scale = max(digit / DIGIT_HEIGHT, fits)
         return cls._centred((left + right) / 2, (top + bottom) / 2, scale, scale, config)
 
     @classmethod

@@ -1,0 +1,125 @@
+"""What `predict`, `look` and `scanpath` share: weights, pictures, images of a task."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from ocra.data import Batch, Task, TaskConfig, make_task
+from ocra.errors import OcraError, UsageError
+from ocra.images import find_pictures, read_picture
+from ocra.inference import NO_DIGIT, Knowledge, view
+from ocra.model import OCRA
+from ocra.preparation import Fit, Invert, Prepared, prepare
+from ocra.pretrained import load_with_metadata
+from ocra.trace import Trace
+
+TaskName = Literal["multimnist", "cluttered", "svhn", "folder"]
+Split = Literal["train", "validation", "test"]
+
+USUAL_WEIGHTS = {"multimnist": "multimnist-3", "cluttered": "cluttered-5", "svhn": "svhn-12"}
+TOGETHER = 32
+"""Images that go through the model at once."""
+
+
+@dataclass(frozen=True)
+class Network:
+    """A model, what its answers mean, and what was saved with it."""
+
+    model: OCRA
+    knowledge: Knowledge
+    metadata: dict[str, Any]
+    name: str
+
+
+def load_network(weights: str | None, task: str | None = None) -> Network:
+    """The weights of this name or folder; by default the shipped ones for the task."""
+    if weights is None:
+        if task == "folder":
+            raise UsageError(
+                "Say with --weights which model to use: none is shipped for folders of your own."
+            )
+        weights = USUAL_WEIGHTS[task or "multimnist"]
+    model, metadata = load_with_metadata(weights)
+    return Network(model, Knowledge.of(model, metadata), metadata, Path(weights).name or weights)
+
+
+def prepare_pictures(
+    sources: Iterable[str], network: Network, invert: Invert, fit: Fit
+) -> Iterator[tuple[str, Prepared | OcraError]]:
+    """Every picture made fit for the model, or the error that names what is wrong with it."""
+    config, task = network.model.config, network.knowledge.task
+    for file in find_pictures(sources):
+        try:
+            yield file, prepare(read_picture(file), config, task, invert=invert, fit=fit)
+        except OcraError as error:
+            yield file, error
+
+
+def in_batches(
+    pictures: Iterable[tuple[str, Prepared | OcraError]],
+) -> Iterator[list[tuple[str, Prepared | OcraError]]]:
+    """The same pictures, some at a time."""
+    batch: list[tuple[str, Prepared | OcraError]] = []
+    for item in pictures:
+        batch.append(item)
+        if len(batch) == TOGETHER:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
+
+
+def pass_over(network: Network, prepared: Sequence[Prepared], glimpses: int | None = None) -> Trace:
+    """One recorded pass over prepared pictures."""
+    return view(network.model, torch.stack([item.image for item in prepared]), glimpses)
+
+
+def task_for(
+    network: Network,
+    name: TaskName | None,
+    split: Split,
+    digits: Literal["mnist", "glyphs"] | None = None,
+    root: Path | None = None,
+    seed: int = 0,
+) -> Task:
+    """The task of this name; where it is the one the model was trained on, with the same settings."""
+    saved = network.metadata.get("task") or {}
+    known = {field.name for field in fields(TaskConfig)}
+    config = TaskConfig(name=name or network.knowledge.task)  # type: ignore[arg-type]
+    if isinstance(saved, dict) and saved.get("name") == config.name:
+        values: dict[str, Any] = {
+            key: tuple(v) if isinstance(v, list) else v for key, v in saved.items() if key in known
+        }
+        config = TaskConfig(**values)
+    if digits is not None:
+        config = replace(config, digits=digits)
+    if root is not None:
+        config = replace(config, root=str(root))
+    task = make_task(config, split, seed)
+    if task.image_shape != network.model.config.image_shape:
+        raise UsageError(
+            f"The weights {network.name} take images of {_shape(network.model.config.image_shape)}, "
+            f"but {config.name} has {_shape(task.image_shape)}; choose weights of that task with --weights."
+        )
+    return task
+
+
+def _shape(shape: tuple[int, int, int]) -> str:
+    channels, height, width = shape
+    return f"{width} × {height} pixels in {'grey' if channels == 1 else 'colour'}"
+
+
+def truths_of(batch: Batch, task: Task) -> list[tuple[str, ...]]:
+    """The names of the objects in each image; house numbers from left to right."""
+    if batch.sequence is not None:
+        return [tuple(str(d) for d in row if d != NO_DIGIT) for row in batch.sequence.tolist()]
+    names = task.class_names
+    return [
+        tuple(name for name, n in zip(names, row, strict=True) for _ in range(int(n)))
+        for row in batch.counts.tolist()
+    ]

@@ -1,0 +1,68 @@
+"""Pictures of what the model does."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from torch import Tensor
+
+from ..images import endings, read_picture
+from ..inference import Knowledge, view
+from ..model import OCRA
+from ..preparation import prepare
+from ..pretrained import load_with_metadata
+from .record import Record, records
+
+STILL = (".png", ".svg", ".pdf")
+MOVING = (".gif", ".webp")
+
+
+def look(
+    model: OCRA | str | os.PathLike[str],
+    image: Tensor | str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    *,
+    knowledge: Knowledge | None = None,
+    glimpses: int | None = None,
+) -> Record:
+    """Draw what the model does with one image: PNG, SVG, PDF, GIF or WebP (moving), by the ending of `out`.
+
+    image: float [channels, height, width] in [0, 1], or a picture file. Returns what was drawn, as arrays.
+    """
+    endings(out, STILL + MOVING)
+    if not isinstance(model, OCRA):
+        model, metadata = load_with_metadata(os.fspath(model))
+        knowledge = knowledge or Knowledge.of(model, metadata)
+    knowledge = knowledge or Knowledge.of(model)
+    prepared = None
+    if not isinstance(image, Tensor):
+        prepared = prepare(read_picture(image), model.config, knowledge.task)
+        image = prepared.image
+    trace = view(model, image[None], glimpses)
+    (record,) = records(
+        trace,
+        image[None],
+        model.config,
+        knowledge,
+        titles=[prepared.picture.name if prepared else ""],
+        prepared=[prepared] if prepared else None,
+    )
+    save_look(record, out)
+    return record
+
+
+def save_look(record: Record, out: str | os.PathLike[str]) -> None:
+    """Write the figure or the animation of a record, by the ending."""
+    if Path(out).suffix.lower() in MOVING:
+        from .animation import save_animation
+
+        save_animation(record, out)
+    else:
+        from .look import draw_look
+        from .style import save_figure
+
+        save_figure(draw_look(record), out)
+
+
+__all__ = ["MOVING", "STILL", "Record", "look", "records", "save_look"]

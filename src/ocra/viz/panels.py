@@ -1,0 +1,222 @@
+"""The small pictures that figures are made of: images with windows, paths, bars, gauges."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import matplotlib.patheffects as effects
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+from matplotlib.patches import Rectangle
+from numpy.typing import NDArray
+
+from .record import Record
+from .style import BLACK, CHOSEN, FAINT, INK, MAT, MUTED, PAPER, READ, WRONG
+
+Square = Sequence[float] | NDArray[np.float32]
+MOST_BARS = 20
+LONGEST_NAME = 12
+FURTHEST = 0.15
+"""A window may reach this share of the image's side beyond it before its far end is left out of the view."""
+
+
+def show_picture(axes: Axes, picture: NDArray[Any], margin: tuple[float, float] = (0.0, 0.0)) -> None:
+    """An image [rows, columns] or [rows, columns, channels], with a mat of `margin` pixels along x and y."""
+    if picture.ndim == 3 and picture.shape[2] == 1:
+        picture = picture[:, :, 0]
+    rows, columns = picture.shape[:2]
+    highest = 255 if picture.dtype == np.uint8 else 1
+    axes.imshow(picture, cmap="gray", vmin=0, vmax=highest, interpolation="nearest", zorder=0, aspect="auto")
+    axes.set_xlim(-0.5 - margin[0], columns - 0.5 + margin[0])
+    axes.set_ylim(rows - 0.5 + margin[1], -0.5 - margin[1])
+    axes.set_facecolor(MAT)
+    bare(axes)
+
+
+def bare(axes: Axes) -> None:
+    """No ticks and no frame."""
+    axes.set_xticks([])
+    axes.set_yticks([])
+    axes.spines[:].set_visible(False)
+
+
+def frame(axes: Axes, colour: str, width: float = 1.6) -> None:
+    """A frame around a picture."""
+    axes.spines[:].set_visible(True)
+    axes.spines[:].set_color(colour)
+    axes.spines[:].set_linewidth(width)
+
+
+def draw_window(
+    axes: Axes,
+    square: Square,
+    colour: str = READ,
+    *,
+    dashed: bool = False,
+    width: float = 1.7,
+    alpha: float = 1.0,
+) -> Rectangle:
+    """The square x, y, width that `center ± stride · (N − 1) / 2` covers, on an image in its own pixels."""
+    x, y, side = (float(value) for value in square)
+    rectangle = Rectangle(
+        (x - side / 2, y - side / 2), side, side,
+        fill=False, edgecolor=colour, linewidth=width, alpha=alpha, zorder=3,
+        linestyle=(0, (2.5, 1.5)) if dashed else "solid",
+    )  # fmt: skip
+    # A dark hem keeps the line visible on light pictures.
+    rectangle.set_path_effects(
+        [effects.Stroke(linewidth=width + 1.0, foreground=BLACK, alpha=0.4), effects.Normal()]
+    )
+    axes.add_patch(rectangle)
+    return rectangle
+
+
+def margin_for(record: Record) -> tuple[float, float]:
+    """Pixels to leave around the image, along x and y, so that the windows are seen whole.
+
+    Windows are square: around an image that is not, there is room up to the square. What lies further out,
+    where there is nothing to see, is left out of the view.
+    """
+    _, height, width = record.config.image_shape
+    windows = record.reads if record.writes is None else np.concatenate([record.reads, record.writes])
+    side, half = max(height, width), windows[:, 2] / 2
+    margins = []
+    for places, length in ((windows[:, 0], width), (windows[:, 1], height)):
+        beyond = float(max((half - places).max(), (places + half - length + 1).max()))
+        furthest = (side - length) / 2 + FURTHEST * side
+        margins.append(min(max(beyond + 0.02 * side, 0.04 * side), furthest))
+    return (max(margins), max(margins)) if height == width else (margins[0], margins[1])
+
+
+def draw_path(axes: Axes, squares: NDArray[np.float32], *, windows: bool = True, size: float = 6.5) -> None:
+    """Numbered fixations joined by a line, with the windows faint behind them."""
+    if windows:
+        for square in squares:
+            draw_window(axes, square, width=0.9, alpha=0.55 if len(squares) <= 6 else 0.35)
+    axes.plot(squares[:, 0], squares[:, 1], color=PAPER, linewidth=2.4, zorder=4, solid_capstyle="round")
+    axes.plot(squares[:, 0], squares[:, 1], color=READ, linewidth=1.3, zorder=5, solid_capstyle="round")
+    badge = {"boxstyle": "round,pad=0.22,rounding_size=0.75", "fc": READ, "ec": PAPER, "linewidth": 0.9}
+    for first, steps in _at_one_place(axes, squares).items():
+        x, y = squares[first, :2]
+        axes.text(
+            x, y, _numbers(steps), ha="center", va="center_baseline", fontsize=size, weight="bold",
+            color=BLACK, zorder=7, bbox=badge,
+        )  # fmt: skip
+
+
+def _numbers(steps: list[int]) -> str:
+    """Numbers from 1, runs as in 2–4."""
+    runs: list[list[int]] = []
+    for step in steps:
+        if runs and step == runs[-1][1] + 1:
+            runs[-1][1] = step
+        else:
+            runs.append([step, step])
+    return ",".join(str(a + 1) if a == b else f"{a + 1}{',' if b == a + 1 else '–'}{b + 1}" for a, b in runs)
+
+
+def _at_one_place(axes: Axes, squares: NDArray[np.float32]) -> dict[int, list[int]]:
+    """Steps whose numbers would lie on top of each other, gathered under the first of them."""
+    near = 0.12 * abs(axes.get_xlim()[1] - axes.get_xlim()[0])
+    groups: dict[int, list[int]] = {}
+    for step, (x, y, _) in enumerate(squares):
+        for first in groups:
+            if np.hypot(squares[first, 0] - x, squares[first, 1] - y) < near:
+                groups[first].append(step)
+                break
+        else:
+            groups[step] = [step]
+    return groups
+
+
+def draw_gauge(axes: Axes, share: float, colour: str) -> None:
+    """A bar from 0 to 1."""
+    bare(axes)
+    axes.set_xlim(0, 1)
+    axes.set_ylim(-1, 1)
+    axes.patch.set_alpha(0)
+    axes.plot([0.02, 0.98], [0, 0], color=MAT, linewidth=3.2, solid_capstyle="round")
+    if share > 0.005:
+        filled = 0.02 + 0.96 * min(share, 1.0)
+        axes.plot([0.02, filled], [0, 0], color=colour, linewidth=3.2, solid_capstyle="round")
+
+
+def draw_scores(axes: Axes, record: Record, upto: int | None = None) -> None:
+    """A bar for each class, as long as its score, made of one piece for each glimpse.
+
+    upto: count only the first glimpses; the scale stays that of all of them.
+    """
+    shown = classes_shown(record)
+    names = [record.class_names[k] for k in shown]
+    steps = record.steps if upto is None else upto
+    chosen = set(record.prediction.labels) if steps == record.steps else set()
+    truth = Counter(record.truth or ())
+    longest = max(float(record.lengths[:, : record.config.classes].sum(0).max()), 1e-3)
+    for row, (k, name) in enumerate(zip(shown, names, strict=True)):
+        said = name in chosen
+        colour = WRONG if said and name in mistakes(record) else CHOSEN if said else FAINT
+        start = 0.0
+        for length in record.lengths[:steps, k]:
+            axes.barh(row, length, left=start, height=0.68, color=colour, edgecolor=PAPER, linewidth=0.6)
+            start += float(length)
+        if start >= 0.005:
+            weight, tone = ("bold", INK) if said else ("normal", MUTED)
+            place = start + 0.02 * longest
+            axes.text(place, row, f"{start:.2f}", va="center", fontsize=7, color=tone, weight=weight)
+    axes.set_xlim(0, 1.24 * longest)
+    axes.set_ylim(len(shown) - 0.4, -0.6)
+    axes.set_yticks(range(len(shown)), [_label(name, truth) for name in names])
+    axes.tick_params(axis="y", length=0, pad=4, labelsize=8.5)
+    axes.tick_params(axis="x", labelsize=7, length=2.5, color=FAINT)
+    axes.locator_params(axis="x", nbins=4)
+    for tick, name in zip(axes.get_yticklabels(), names, strict=True):
+        tick.set_fontweight("bold" if name in chosen or name in truth else "normal")
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.patch.set_alpha(0)
+
+
+def classes_shown(record: Record) -> list[int]:
+    """The classes that bars are drawn for: all, or the answer, the truth and the highest scores of many."""
+    names = record.class_names
+    wanted = {*record.prediction.labels, *(record.truth or ())}
+    scores = record.lengths[:, : len(names)].sum(0)
+    order = sorted(range(len(names)), key=lambda k: (names[k] not in wanted, -scores[k]))
+    return sorted(order[:MOST_BARS])
+
+
+def mistakes(record: Record) -> list[str]:
+    """Classes that the answer names and that are not there as often."""
+    if record.truth is None:
+        return []
+    truth = Counter(record.truth)
+    return [name for name, count in Counter(record.prediction.labels).items() if count != truth[name]]
+
+
+def shortened(name: str) -> str:
+    """A class name that fits beside a bar."""
+    return name if len(name) <= LONGEST_NAME else name[: LONGEST_NAME - 1] + "…"
+
+
+def _label(name: str, truth: Counter[str]) -> str:
+    """A class name, with a dot for each object that is truly there."""
+    shown = shortened(name)
+    return f"{'●' * min(truth[name], 3)} {shown}" if truth[name] else shown
+
+
+def legend_of_scores(record: Record) -> list[tuple[Line2D, str]]:
+    """What the colours and marks of the bars mean, only those that occur."""
+
+    def block(colour: str) -> Line2D:
+        return Line2D([], [], color=colour, linewidth=5, solid_capstyle="butt")
+
+    wrong = set(mistakes(record))
+    entries = [(block(CHOSEN), "answer")] if set(record.prediction.labels) - wrong else []
+    if wrong:
+        entries.append((block(WRONG), "wrong answer"))
+    if record.truth is not None:
+        dot = Line2D([], [], color=INK, marker="o", markersize=4, linestyle="none")
+        entries.append((dot, "truly there"))
+    return entries
