@@ -1,0 +1,63 @@
+"""The pages about the model say what is so: names exist, examples run, numbers are right."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from model_variants import PAPER
+
+from ocra.model import OCRA
+
+ROOT = Path(__file__).parents[2]
+PAPER_TO_CODE = ROOT / "docs" / "paper-to-code.md"
+MODULES = "reference|model|attention|capsules|convolution|losses|metrics"
+
+
+def test_every_function_of_the_paper_to_code_page_exists() -> None:
+    named = re.findall(rf"`((?:{MODULES})\.[A-Za-z_.]+)`", PAPER_TO_CODE.read_text())
+    named = [
+        name for name in named if not name.endswith(".py") and not re.match(r"(loss|model)\.[a-z]", name)
+    ]
+    assert len(named) > 40
+    for name in named:
+        module, *path = name.split(".")
+        found = importlib.import_module(f"ocra.{module}")
+        for part in path:
+            assert hasattr(found, part), f"the page names {name}, which does not exist"
+            found = getattr(found, part)
+
+
+def test_every_option_of_the_paper_to_code_page_exists() -> None:
+    from ocra.presets import preset
+
+    options = re.findall(r"`((?:loss|model)\.[a-z_]+)`", PAPER_TO_CODE.read_text())
+    assert "loss.normalise_scores" in options and "model.rectify_writes" in options
+    for option in options:
+        part, name = option.split(".")
+        if name != "py":
+            assert hasattr(getattr(preset("cluttered-5"), part), name), option
+
+
+@pytest.mark.parametrize(
+    "name", ["multimnist-3", "multimnist-recurrent-3", "multimnist-feedforward", "svhn-12"]
+)
+def test_the_page_gives_the_numbers_of_parameters(name: str) -> None:
+    with torch.device("meta"):
+        assert f"{OCRA(PAPER[name]).parameter_count:,}" in PAPER_TO_CODE.read_text()
+
+
+def test_the_examples_of_the_interventions_page_run() -> None:
+    page = (ROOT / "docs" / "interventions.md").read_text()
+    examples = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    assert len(examples) >= 4
+    exec("\n".join(examples), {"__name__": "examples"})
+
+
+def test_the_citation_names_the_version_of_the_package() -> None:
+    pattern = re.compile(r'^version\s*[:=]\s*"?([0-9.]+)"?$', re.MULTILINE)
+    cited, packaged = ((ROOT / name).read_text() for name in ("CITATION.cff", "pyproject.toml"))
+    assert pattern.findall(cited) == pattern.findall(packaged)
