@@ -1,8 +1,8 @@
 """A 5×5 convolution, 2×2 max-pooling and ReLU in one, trained several times faster on a CPU.
 
-The first convolution has one or three input channels. For so few, the usual CPU kernels spend most of a training
-step on its gradient. Here each pooled output looks at the 6×6 pixels under its four convolution outputs, so the
-whole layer is one matrix product [positions, 36·channels] × [36·channels, 4·filters] and a maximum over four.
+The first convolution has one or three input channels. For so few, the usual CPU kernels spend most of a
+training step on its gradient. Here each pooled output looks at the 6×6 pixels under its four convolution outputs,
+so the layer is one matrix product [positions, 36·channels] × [36·channels, 4·filters] and a maximum over four.
 """
 
 from __future__ import annotations
@@ -41,8 +41,13 @@ def _pooled(images: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tenso
     above_left, above_right, below_left, below_right = outputs.view(len(fields), 4, -1).unbind(1)
     above, below = torch.maximum(above_left, above_right), torch.maximum(below_left, below_right)
     maps = torch.maximum(above, below).add_(bias).relu_().view(batch, height // 2, width // 2, -1)
-    pairs = ((above_right, above_left), (below_right, below_left), (below, above))
-    return maps, fields, *((one > other).to(images.dtype) for one, other in pairs)
+    return (
+        maps,
+        fields,
+        (above_right > above_left).to(images.dtype),
+        (below_right > below_left).to(images.dtype),
+        (below > above).to(images.dtype),
+    )
 
 
 @_pooled.register_fake

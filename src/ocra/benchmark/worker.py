@@ -1,0 +1,170 @@
+"""One measuring process: python -m ocra.benchmark.worker JOB, where JOB is a `Job` as JSON.
+
+Prints one JSON object: images, seconds, first_step_seconds, gemm_gflops, peak_memory_mb.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from ..data import Batch, TaskConfig, make_task
+from ..losses import compute_losses
+from ..model import OCRA
+from ..presets import Spec
+from ..training.flat import FlatParameters
+
+GEMM_SIZE = 1024
+GEMM_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a worker measures, and its place among the others that run at the same time."""
+
+    spec: dict[str, Any]
+    mode: str  # train or inference
+    batch: int  # of this process
+    threads: int
+    plain: bool  # the paper's pseudocode in place of the model
+    compile: bool
+    seconds: float
+    rank: int
+    size: int
+    store: str  # file through which the workers meet
+
+
+def main() -> None:
+    """Measure one job."""
+    started = time.monotonic()
+    job = Job(**json.loads(sys.argv[1]))
+    torch.set_num_threads(job.threads)
+    torch.set_flush_denormal(True)
+    if job.size > 1:
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo0" if sys.platform == "darwin" else "lo")
+        dist.init_process_group("gloo", init_method=f"file://{job.store}", rank=job.rank, world_size=job.size)
+    gemm = _gemm_gflops(job)
+    step = _training_step(job) if job.mode == "train" else _inference_step(job)
+    before = time.monotonic()
+    step()
+    first = time.monotonic() - before
+    step()
+    steps, seconds = _repeat(step, job)
+    print(
+        json.dumps(
+            {
+                "images": steps * job.batch,
+                "seconds": seconds,
+                "first_step_seconds": first,
+                "start_seconds": before - started,
+                "gemm_gflops": gemm,
+                "peak_memory_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+            }
+        )
+    )
+
+
+def _gemm_gflops(job: Job) -> float:
+    """What this process gets out of a square matrix product while the others do the same."""
+    left, right = torch.randn(GEMM_SIZE, GEMM_SIZE), torch.randn(GEMM_SIZE, GEMM_SIZE)
+    left @ right
+    _meet(job)
+    start, count = time.monotonic(), 0
+    while (elapsed := time.monotonic() - start) < GEMM_SECONDS:
+        left @ right
+        count += 1
+    return 2 * GEMM_SIZE**3 * count / elapsed / 1e9
+
+
+def _forward(job: Job, spec: Spec, model: OCRA) -> Callable[[torch.Tensor], Any]:
+    from ..reference import reference_pass
+
+    attended = spec.loss.needs_attended and job.mode == "train"
+    if job.plain:
+        return lambda images: reference_pass(model, images, attended=attended)
+    if job.compile:
+        model.compile_step()
+    return lambda images: model(images, attended=attended)
+
+
+def _training_step(job: Job) -> Callable[[], None]:
+    """A whole training step but for the data: forward, backward, the sum over the processes, Adam."""
+    spec = Spec.from_dict(job.spec)
+    batch = sample_batch(spec, job.batch)
+    torch.manual_seed(0)
+    model = OCRA(spec.model)
+    flat = FlatParameters(model)
+    gradient = torch.zeros_like(flat.values)
+    flat.send_gradients_to(gradient)
+    optimiser = torch.optim.Adam([flat.values], fused=True)
+    forward = _forward(job, spec, model)
+
+    def step() -> None:
+        gradient.zero_()
+        compute_losses(forward(batch.images), batch, spec.loss).total.backward()
+        if job.size > 1:
+            dist.all_reduce(gradient)
+        gradient.mul_(min(1.0, spec.training.clip / float(gradient.norm())))
+        flat.values.grad = gradient
+        optimiser.step()
+
+    return step
+
+
+def _inference_step(job: Job) -> Callable[[], None]:
+    spec = Spec.from_dict(job.spec)
+    images = sample_batch(spec, job.batch).images
+    torch.manual_seed(0)
+    forward = _forward(job, spec, OCRA(spec.model).eval())
+
+    def step() -> None:
+        with torch.inference_mode():
+            forward(images)
+
+    return step
+
+
+def sample_batch(spec: Spec, size: int) -> Batch:
+    """Images of the task, made of glyph digits; noise stands in for photographs."""
+    if spec.task.name in ("multimnist", "cluttered"):
+        config = TaskConfig(name=spec.task.name, digits="glyphs", size=spec.task.size)
+        return make_task(config, "test").batch(list(range(size)))
+    images = torch.rand(size, *spec.model.image_shape, generator=torch.Generator().manual_seed(0))
+    counts = torch.zeros(size, spec.model.classes)
+    counts[:, :2] = 1
+    sequence = torch.full((size, spec.model.readout_digits), spec.model.readout_classes - 1)
+    return Batch(images, counts, sequence if spec.model.readout_digits else None)
+
+
+def _repeat(step: Callable[[], None], job: Job) -> tuple[int, float]:
+    """Repeat a step for the time asked for; processes that train together stop after the same step."""
+    together = job.mode == "train" and job.size > 1
+    _meet(job)
+    start, count = time.monotonic(), 0
+    while True:
+        step()
+        count += 1
+        elapsed = time.monotonic() - start
+        late = torch.tensor(float(elapsed > job.seconds))
+        if together:
+            dist.broadcast(late, 0)
+        if late:
+            return count, elapsed
+
+
+def _meet(job: Job) -> None:
+    if job.size > 1:
+        dist.barrier()
+
+
+if __name__ == "__main__":
+    main()
