@@ -1,8 +1,9 @@
 """A 5×5 convolution, 2×2 max-pooling and ReLU in one, trained several times faster on a CPU.
 
 The first convolution has one or three input channels. For so few, the usual CPU kernels spend most of a
-training step on its gradient. Here each pooled output looks at the 6×6 pixels under its four convolution outputs,
-so the layer is one matrix product [positions, 36·channels] × [36·channels, 4·filters] and a maximum over four.
+training step on its gradient. Here each pooled output looks at the 6×6 pixels under its four convolution
+outputs, so the layer is one matrix product [positions, 36·channels] × [36·channels, 4·filters] and a maximum
+over four.
 """
 
 from __future__ import annotations

@@ -89,8 +89,8 @@ def _print_tables(rows: list[Row], data: dict[str, float], growth: Growth) -> No
     console = Console()
     table = Table(caption=FORMULA, caption_justify="left")
     columns = (
-        "preset", "mode", "batch", "processes", "images/s", "of peak", "× plain", "MB a process", "first step s",
-        "GEMM GFLOP/s",
+        "preset", "mode", "batch", "processes", "images/s", "of peak", "× plain", "MB a process",
+        "first step s", "GEMM GFLOP/s",
     )  # fmt: skip
     for column in columns:
         table.add_column(column, justify="left" if column in ("preset", "mode") else "right")
