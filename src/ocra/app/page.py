@@ -224,8 +224,10 @@ def _wire(
         "trigger_mode": "always_last",
         "api_visibility": "private",
     }
-    pad.drawn(actions.drawn, known, outputs, **quiet)
-    gaze.force(actions.moved, known, outputs, **quiet)
+    # A deferred event would arrive without its data, so those that carry any are all run, one after another.
+    carrying = quiet | {"trigger_mode": "multiple", "concurrency_limit": 1}
+    pad.drawn(actions.drawn, known, outputs, **carrying)
+    gaze.force(actions.moved, known, outputs, **carrying)
     file, task, number = sources.file, sources.task, sources.number
     file.upload(actions.uploaded, [session, file, *models], [*outputs, file], **quiet)
     for event in (number.input, task.input, page.load):

@@ -146,7 +146,7 @@ def draws(look: Look) -> str:
 
 
 def _stack(images: Tensor, label: str, mark: str = "") -> str:
-    """Pictures [steps, channels, height, width] on top of each other, of which one shows, and a mark on top."""
+    """Pictures [steps, channels, height, width] on top of each other, one of which shows, below a mark."""
     last = len(images) - 1
     pictures = "".join(
         f'<img data-t="{t}" class="{"now" if t == last else ""}" alt="{label}, glimpse {t + 1}" '

@@ -1,11 +1,14 @@
 // The body of a function(element, trigger, props, server, upload, watch) that Gradio calls once.
 // The server sends every step of a pass; here one of them is picked, played, and moved by the visitor.
 const PAUSE = 900; // milliseconds between glimpses
+const REST = 250; // milliseconds after the last key
 const still = window.matchMedia("(prefers-reduced-motion: reduce)");
 let step = 0; // from 0
 let run = null;
 let timer = null;
 let moving = null; // the window being dragged: {look, x, y, size} in shares of the image
+let nudged = null; // the window being moved by keys: {x, y, size}
+let resting = null;
 
 const all = (selector, root = element) => Array.from(root.querySelectorAll(selector));
 const one = (selector, root = element) => root.querySelector(selector);
@@ -107,9 +110,9 @@ function send(windows) {
   trigger("force", { windows });
 }
 
-function force(change) {
-  const others = forced().filter((item) => item.step !== step);
-  send([...others, { step, ...change }]);
+function force(change, at = step) {
+  const others = forced().filter((item) => item.step !== at);
+  send([...others, { step: at, ...change }]);
 }
 
 function pointed(look, event) {
@@ -170,6 +173,7 @@ function endMoving(event) {
 
 const ARROWS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
 
+// A held key moves the window at once, and is sent when it rests.
 function nudge(event) {
   const look = event.target.closest(".stage")?.closest(".look");
   const arrow = ARROWS[event.key];
@@ -177,8 +181,16 @@ function nudge(event) {
   event.preventDefault();
   stop();
   within(look);
-  const { x, y, size } = currentWindow(look);
-  force({ x: x + arrow[0] / look.dataset.w, y: y + arrow[1] / look.dataset.h, size });
+  nudged = nudged || currentWindow(look);
+  nudged.x += arrow[0] / look.dataset.w;
+  nudged.y += arrow[1] / look.dataset.h;
+  preview(look, nudged);
+  clearTimeout(resting);
+  const at = step;
+  resting = setTimeout(() => {
+    force(nudged, at);
+    nudged = null;
+  }, REST);
 }
 
 element.addEventListener("click", (event) => {

@@ -1,0 +1,116 @@
+"""Small saved models, and the page served by a process of its own to a real Chromium."""
+
+import os
+import queue
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+
+from ocra.app.networks import Networks
+from ocra.config import ModelConfig
+from ocra.model import OCRA
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+SWITCHES = [
+    "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update",
+    "--disable-sync", "--no-first-run",
+]  # fmt: skip
+SMALL = {"filters": 4, "hidden": 32, "primary_capsules": 8, "primary_size": 4, "capsule_size": 4}
+# Serves the page, and notes every address outside this machine that the process tries to reach.
+PROGRAM = """
+import socket, sys
+connect = socket.socket.connect
+def watched(self, address):
+    if isinstance(address, tuple) and address[0] not in ("127.0.0.1", "::1", "localhost"):
+        open(sys.argv[1], "a").write(f"{address}\\n")
+    return connect(self, address)
+socket.socket.connect = watched
+import torch
+torch.set_num_threads(1)
+from ocra.commands.app import main
+main(sys.argv[2:])
+"""
+
+
+def save_model(folder: Path, seed: int, task: str = "multimnist", **options: object) -> str:
+    """Write a small untrained model and return its folder."""
+    torch.manual_seed(seed)
+    model = OCRA(ModelConfig(**{**SMALL, **options}))
+    if model.config.attention:
+        with torch.no_grad():  # windows that differ from step to step, as trained ones do
+            model.read_attention.weight.mul_(40)
+            model.read_attention.bias.copy_(torch.tensor([0.2, -0.1, 0.0, -0.5]))
+    model.save_pretrained(folder, task={"name": task})
+    return str(folder)
+
+
+@pytest.fixture(scope="session")
+def weights(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """Two models for overlapping digits, the second with five glimpses."""
+    folder = tmp_path_factory.mktemp("weights")
+    return [save_model(folder / "three", 1), save_model(folder / "five", 2, glimpses=5)]
+
+
+@pytest.fixture
+def networks(weights: list[str]) -> Networks:
+    return Networks(weights)
+
+
+@dataclass(frozen=True)
+class Server:
+    """A page being served."""
+
+    url: str
+    temporary: Path
+    """The only folder its process may put temporary files in."""
+    foreign: Path
+    """Names every address outside this machine that its process tried to reach."""
+
+
+@pytest.fixture(scope="session")
+def server(weights: list[str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    pytest.importorskip("gradio", reason="the page needs Gradio: pip install 'ocra[app]'")
+    folder = tmp_path_factory.mktemp("server")
+    environment = {key: value for key, value in os.environ.items() if key != "OCRA_DATA"}
+    environment |= {"OCRA_CACHE": str(folder / "cache"), "TMPDIR": str(folder)}
+    command = [sys.executable, "-c", PROGRAM, str(folder / "foreign"), "--port", "0", "--weights", *weights]
+    process = subprocess.Popen(
+        command, env=environment, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    try:
+        yield Server(_wait_for_url(process), folder, folder / "foreign")
+    finally:
+        process.terminate()
+        process.wait(20)
+    assert not list(folder.glob("ocra-app-*")), "the folder of uploads outlived the server"
+
+
+def _wait_for_url(process: subprocess.Popen[str]) -> str:
+    lines: queue.Queue[str] = queue.Queue()
+    assert process.stdout is not None
+    threading.Thread(target=lambda: [lines.put(line) for line in process.stdout], daemon=True).start()
+    seen = []
+    while not (seen and "http://" in seen[-1]):
+        try:
+            seen.append(lines.get(timeout=60))
+        except queue.Empty:
+            raise AssertionError(f"the server did not start: {''.join(seen)}") from None
+    return "http://" + seen[-1].split("http://")[1].split()[0]
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[object]:
+    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    if CHROMIUM is None:
+        pytest.skip("no Chromium was found: install Debian's package chromium")
+    with api.sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=SWITCHES)
+        yield chromium
+        chromium.close()

@@ -1,0 +1,229 @@
+"""The page in a real Chromium: what a visitor does, sees, and never sees."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from urllib.parse import urlparse
+
+import pytest
+from PIL import Image
+
+STROKES = [
+    [(0.2, 0.3), (0.4, 0.2), (0.4, 0.45), (0.3, 0.5), (0.45, 0.55), (0.4, 0.8), (0.2, 0.75)],
+    [(0.5, 0.2), (0.8, 0.2), (0.6, 0.8)],
+]
+
+MEASURE_WINDOW = """async (look) => {
+    const [window, picture] = [".window", ".picture"].map((name) => look.querySelector(name));
+    await Promise.all(window.getAnimations().map((animation) => animation.finished));
+    const [inner, outer] = [window, picture].map((element) => element.getBoundingClientRect());
+    const scale = look.dataset.w / outer.width;
+    const [left, top] = [inner.left - outer.left, inner.top - outer.top];
+    return {x: (left + inner.width / 2) * scale - 0.5, y: (top + inner.height / 2) * scale - 0.5,
+            width: inner.width * scale};
+}"""
+
+
+class Visitor:
+    """One browser context with its page, and everything that went wrong in it."""
+
+    def __init__(self, browser, url: str, **options: object) -> None:
+        self.context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}, **options})
+        self.page = self.context.new_page()
+        self.page.set_default_timeout(15_000)
+        self.errors: list[str] = []
+        self.hosts: set[str] = set()
+        self.page.on("console", lambda message: message.type == "error" and self.errors.append(message.text))
+        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
+        self.page.on("request", lambda request: self.hosts.add(urlparse(request.url).hostname or ""))
+        self.page.goto(url)
+        self.page.wait_for_selector(".look")
+
+    def draw(self, strokes: list = STROKES) -> None:
+        box = self.page.locator(".ocra-pad canvas").bounding_box()
+        for stroke in strokes:
+            places = [(box["x"] + x * box["width"], box["y"] + y * box["height"]) for x, y in stroke]
+            self.page.mouse.move(*places[0])
+            self.page.mouse.down()
+            for place in places[1:]:
+                self.page.mouse.move(*place, steps=3)
+            self.page.mouse.up()
+
+    def wait_for_subject(self, title: str) -> None:
+        self.page.locator(".transport .subject", has_text=title).wait_for()
+
+    def text(self, selector: str) -> str:
+        return self.page.locator(selector).first.inner_text()
+
+    def window(self) -> dict[str, float]:
+        """The current window in pixels of the model's image, from the place it has on the screen."""
+        return self.page.locator(".look").first.evaluate(MEASURE_WINDOW)
+
+
+@pytest.fixture
+def visit(browser, server) -> Iterator[Callable[..., Visitor]]:
+    visitors: list[Visitor] = []
+
+    def arrive(**options: object) -> Visitor:
+        visitors.append(Visitor(browser, server.url, **{"reduced_motion": "reduce", **options}))
+        return visitors[-1]
+
+    yield arrive
+    for visitor in visitors:
+        visitor.context.close()
+        assert visitor.errors == [], "errors in the browser's console"
+        assert visitor.hosts <= {"127.0.0.1", ""}, "requests to other machines"
+
+
+def test_page_shows_a_test_picture_and_says_where_its_digits_come_from(visit):
+    visitor = visit()
+    assert "Test picture 0" in visitor.text(".transport .subject")
+    assert "drawn from fonts" in visitor.text("#ocra-message")
+    assert visitor.page.locator(".film button").count() == 3
+    assert visitor.page.locator(".capsules tbody tr").count() == 10
+
+
+def test_a_drawing_is_recognised_undone_and_cleared(visit):
+    visitor = visit()
+    visitor.draw()
+    visitor.wait_for_subject("Your drawing")
+    both = visitor.page.locator(".picture").get_attribute("src")
+    visitor.page.get_by_role("button", name="Undo").click()
+    visitor.page.wait_for_function(
+        "before => document.querySelector('.picture').getAttribute('src') !== before", arg=both
+    )
+    visitor.page.get_by_role("button", name="Recognise").click()
+    assert " and " in visitor.text(".verdict .answer")
+    visitor.page.get_by_role("button", name="Clear").click()
+    visitor.page.wait_for_selector(".ocra-view.nothing")
+
+
+def test_steps_are_picked_with_slider_keys_film_and_play(visit):
+    visitor = visit(reduced_motion="no-preference")
+    page = visitor.page
+    page.locator(".playing").wait_for()
+    page.locator(".film button").nth(0).click()
+    first = visitor.window()
+    assert visitor.text(".count") == "Glimpse 1 of 3"
+    assert page.locator(".playing").count() == 0
+    page.locator("input.step").press("ArrowRight")
+    assert visitor.text(".count") == "Glimpse 2 of 3"
+    assert visitor.window() != first
+    page.locator(".play").click()
+    page.wait_for_function("document.querySelector('.count').textContent === 'Glimpse 3 of 3'")
+    assert page.locator(".reads img.now").get_attribute("data-t") == "2"
+    assert page.locator(".draws img.now").get_attribute("data-t") == "2"
+
+
+def test_window_on_the_screen_is_the_window_of_the_trace(visit):
+    visitor = visit()
+    for t in range(3):
+        visitor.page.locator(".film button").nth(t).click()
+        step = visitor.page.locator(".look").evaluate("(look, t) => JSON.parse(look.dataset.steps)[t]", t)
+        seen = visitor.window()
+        assert seen["x"] == pytest.approx(step["x"], abs=0.1)
+        assert seen["y"] == pytest.approx(step["y"], abs=0.1)
+        assert seen["width"] == pytest.approx(step["width"], abs=0.1)
+
+
+def test_gaze_is_forced_by_pointing_sized_nudged_and_released(visit):
+    visitor = visit()
+    page = visitor.page
+    page.locator(".film button").nth(1).click()
+    box = page.locator(".picture").bounding_box()
+    page.mouse.click(box["x"] + box["width"] * 0.25, box["y"] + box["height"] * 0.75)
+    page.locator(".window.forced").wait_for()
+    assert visitor.text(".count") == "Glimpse 2 of 3"
+    assert "left to itself" in visitor.text(".verdict .was")
+    seen = visitor.window()
+    assert seen["x"] == pytest.approx(36 * 0.25 - 0.5, abs=0.3)
+    assert seen["y"] == pytest.approx(36 * 0.75 - 0.5, abs=0.3)
+    page.locator("input.extent").fill("0.5")
+    page.locator(".place", has_text="18 px wide").wait_for()
+    place = visitor.text(".place")
+    page.locator(".stage").press("ArrowRight")
+    page.locator(".place").filter(has_not_text=place).wait_for()
+    page.get_by_role("button", name="Release all").click()
+    page.wait_for_function("document.querySelector('.was') === null")
+    assert page.locator(".forced").count() == 0
+
+
+def test_a_broken_file_gives_one_sentence_and_a_good_one_its_preparation(visit, server, tmp_path):
+    visitor = visit()
+    broken = tmp_path / "notes.png"
+    broken.write_text("this is no picture")
+    chooser = visitor.page.locator("#ocra-upload input[type=file]")
+    visitor.page.get_by_role("tab", name="Upload").click()
+    chooser.set_input_files(broken)
+    visitor.page.locator(".ocra-notice.error").wait_for()
+    assert visitor.text(".ocra-notice").startswith("notes.png is not a picture")
+    assert "Test picture 0" in visitor.text(".transport .subject")
+    Image.new("L", (60, 60), 255).save(tmp_path / "paper.png")
+    chooser.set_input_files(tmp_path / "paper.png")
+    visitor.wait_for_subject("paper.png")
+    assert visitor.text(".verdict .answer") == "an empty picture"
+    assert "prepared" in visitor.text(".prepared summary")
+    assert visitor.page.locator(".ocra-notice").count() == 0
+    kept = [path for path in server.temporary.rglob("*") if path.name in ("notes.png", "paper.png")]
+    assert kept == []
+
+
+def test_a_file_that_is_too_large_is_refused_in_words(visit, tmp_path):
+    visitor = visit()
+    large = tmp_path / "large.png"
+    large.write_bytes(bytes(11_000_000))
+    visitor.page.get_by_role("tab", name="Upload").click()
+    visitor.page.locator("#ocra-upload input[type=file]").set_input_files(large)
+    visitor.page.get_by_text("maximum").first.wait_for()
+
+
+def test_two_models_side_by_side(visit):
+    visitor = visit()
+    visitor.page.get_by_label("Compare side by side").click()
+    visitor.page.locator(".looks.two").wait_for()
+    names = visitor.page.locator(".look").evaluate_all("looks => looks.map((look) => look.dataset.model)")
+    assert names == ["three", "five"]
+    assert visitor.text(".count") == "Glimpse 5 of 5"
+    assert visitor.page.locator(".look").nth(0).locator(".film .now").get_attribute("data-t") == "2"
+    assert visitor.page.locator(".look").nth(1).locator(".film .now").get_attribute("data-t") == "4"
+
+
+def test_two_visitors_at_once_keep_their_own_pictures(visit):
+    first, second = visit(), visit()
+    first.draw()
+    second.page.get_by_role("tab", name="Test picture").click()
+    second.page.get_by_role("button", name="Next").click()
+    first.wait_for_subject("Your drawing")
+    second.wait_for_subject("Test picture 1")
+    box = second.page.locator(".picture").bounding_box()
+    second.page.mouse.click(box["x"] + 30, box["y"] + 30)
+    second.page.locator(".window.forced").wait_for()
+    first.page.get_by_label("Compare side by side").click()
+    first.page.locator(".looks.two").wait_for()
+    assert "Your drawing" in first.text(".transport .subject")
+    assert first.page.locator(".window.forced").count() == 0
+    assert "Test picture 1" in second.text(".transport .subject")
+    assert second.page.locator(".looks.two").count() == 0
+
+
+def test_a_phone_shows_all_of_it_without_scrolling_sideways(visit):
+    visitor = visit(
+        viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True, color_scheme="dark"
+    )
+    page = visitor.page
+    page.get_by_label("Compare side by side").click()
+    page.locator(".looks.two").wait_for()
+    page.locator(".stage").first.tap()
+    page.locator(".window.forced").first.wait_for()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    assert page.evaluate("document.body.classList.contains('dark')")
+    overhanging = page.locator(".ocra-view *, .ocra-pad *").evaluate_all(
+        """elements => elements.filter((element) => !element.closest(".stage, .stack")
+             && element.getBoundingClientRect().right > 391).map((element) => element.className)"""
+    )
+    assert overhanging == []
+
+
+def test_server_reaches_no_other_machine_and_tells_no_one(server, visit):
+    visit().draw()
+    found: Path = server.foreign
+    assert not found.exists(), found.read_text()
