@@ -219,7 +219,7 @@ def _glimpses(
             extent = longest - 1.0
         else:
             x, y = windows.center[i, step].tolist()
-            stride, sigma = float(windows.stride[i, step]), float(windows.sigma[i, step])
+            stride, sigma = windows.stride[i, step].item(), windows.sigma[i, step].item()
             extent = stride * (config.glimpse_size - 1)
         (scale_x, scale_y), place = placement.scale, placement.to_picture(x, y)
         made.append(

@@ -165,11 +165,7 @@ def _reason_to_invert(pixels: Floats, task: str, invert: Invert) -> str:
         return ""
     if task == "svhn":
         return "as in training"
-    grey = pixels.mean(2)
-    small = np.asarray(Image.fromarray(grey).resize(_smaller(grey.shape, 256), Image.Resampling.BOX))
-    # The border is nearer to the lightest tone of the picture than to the darkest.
-    light = float(np.median(_ring(grey))) > (float(small.min()) + float(small.max())) / 2
-    return "the border is light" if light else ""
+    return "" if _is_dark_around(pixels) else "the border is light"
 
 
 def _ring(pixels: NDArray) -> NDArray:
@@ -187,19 +183,28 @@ def _border(pixels: Floats) -> Floats:
 
 def _clean(pixels: Floats, steps: list[Step], fit: Fit) -> Floats:
     """Dark, even background and full contrast; what has that already stays as it is."""
-    if fit == "content" and min(pixels.shape[:2]) >= 64:
+    dark = _is_dark_around(pixels)
+    if dark and fit == "content" and min(pixels.shape[:2]) >= 64:
         pixels, uneven = even_light(pixels)
         if uneven:
             steps.append(_step("light evened out", pixels))
     ring = _ring(pixels).mean(1)
-    black, white = noise_level(ring), float(np.percentile(pixels, 99.9))
+    middle, white = float(np.median(ring)), float(np.percentile(pixels, 99.9))
     white = max(white, 0.6 * float(pixels.max()))  # sparse ink may be less than a thousandth of the picture
-    black = min(black, 0.3 * white)
+    # A noisy border must not swallow the ink; a light one, kept by the user's wish, is no black.
+    black = min(noise_level(ring), middle + 0.4 * max(white - middle, 0)) if dark else float(pixels.min())
     if black <= 0.02 and white >= 0.9:
         return pixels
     pixels = ((pixels - black) / max(white - black, 1e-6)).clip(0, 1).astype(np.float32)
     steps.append(_step("contrast stretched", pixels))
     return pixels
+
+
+def _is_dark_around(pixels: Floats) -> bool:
+    """Whether the border is nearer to the darkest tone of the picture than to the lightest."""
+    grey = pixels.mean(2)
+    small = np.asarray(Image.fromarray(grey).resize(_smaller(grey.shape, 256), Image.Resampling.BOX))
+    return float(np.median(_ring(grey))) <= (float(small.min()) + float(small.max())) / 2
 
 
 def _difference_from_border(pixels: Floats) -> Floats:
@@ -231,7 +236,7 @@ def _focus(
     fine = frame.finer(FINE).view(alone, background)
     stroke = STROKE_SHARE * digit / frame.scale_x * FINE
     missing = stroke - stroke_width(_difference_from_border(fine))
-    if missing > 0.35 * stroke:
+    if missing > 0.35 * stroke and _is_dark_around(fine):
         fine = thicken(fine, missing)
         steps.append(_step("strokes thickened", fine))
     coarse = fine.reshape(config.height, FINE, config.width, FINE, -1).mean((1, 3))

@@ -99,11 +99,16 @@ def draw_path(axes: Axes, squares: NDArray[np.float32], *, windows: bool = True,
     axes.plot(squares[:, 0], squares[:, 1], color=PAPER, linewidth=2.4, zorder=4, solid_capstyle="round")
     axes.plot(squares[:, 0], squares[:, 1], color=READ, linewidth=1.3, zorder=5, solid_capstyle="round")
     badge = {"boxstyle": "round,pad=0.22,rounding_size=0.75", "fc": READ, "ec": PAPER, "linewidth": 0.9}
+    (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
     for first, steps in _at_one_place(axes, squares).items():
-        x, y = squares[first, :2]
+        text = _numbers(steps)
+        # A badge stays inside the picture, also where a look goes out of it.
+        edge = (0.05 + 0.012 * len(text)) * (right - left)
+        x = min(max(squares[first, 0], left + edge), right - edge)
+        y = min(max(squares[first, 1], top + edge), bottom - edge)
         axes.text(
-            x, y, _numbers(steps), ha="center", va="center_baseline", fontsize=size, weight="bold",
-            color=BLACK, zorder=7, bbox=badge,
+            x, y, text, ha="center", va="center_baseline", fontsize=size, weight="bold", color=BLACK, zorder=7,
+            bbox=badge,
         )  # fmt: skip
 
 

@@ -1,0 +1,229 @@
+"""Figures: what they show is what happened, and nothing lies on top of anything else."""
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from matplotlib.colors import to_rgb
+from matplotlib.patches import Rectangle
+from PIL import Image
+from tiny import ink_picture, tiny_model, tiny_weights
+
+from ocra.commands.look import main
+from ocra.errors import OcraError, UsageError
+from ocra.images import read_picture
+from ocra.inference import Knowledge, view
+from ocra.preparation import prepare
+from ocra.trace import Windows
+from ocra.viz import look
+from ocra.viz.animation import draw_frames
+from ocra.viz.grid import draw_grid, error_lines
+from ocra.viz.look import draw_look
+from ocra.viz.panels import draw_path, draw_window, show_picture
+from ocra.viz.record import records
+from ocra.viz.steps import draw_steps
+from ocra.viz.style import READ, new_figure, panel, styled
+
+
+def record_of(model, images=None, metadata=None, truths=None, glimpses=None, windows=None):
+    images = torch.rand(1, *model.config.image_shape) if images is None else images
+    with torch.no_grad():
+        trace = model(images, glimpses=glimpses, record=True, windows=windows)
+    knowledge = Knowledge.of(model, metadata)
+    return records(trace, images, model.config, knowledge, truths=truths, titles=["an image"] * len(images))
+
+
+def test_the_window_that_is_drawn_is_where_the_glimpse_came_from():
+    """Narrow filters two pixels apart read every other pixel of the square that is drawn."""
+    model = tiny_model(height=50, width=60, glimpses=1)
+    image = torch.rand(1, 1, 50, 60)
+    windows = Windows(torch.tensor([[37.0, 22.0]]), torch.tensor([2.0]), torch.tensor([0.05]))
+    (record,) = record_of(model, image, windows=windows)
+    x, y, side = record.reads[0]
+    corners = np.array([x - side / 2, y - side / 2, x + side / 2, y + side / 2])
+    assert corners.tolist() == [20, 5, 54, 39]
+    left, top, right, bottom = corners.astype(int)
+    seen = record.image[top : bottom + 1 : 2, left : right + 1 : 2]
+    assert np.allclose(seen, record.glimpses[0], atol=1e-4)
+    figure = new_figure(2, 2)
+    rectangle = draw_window(figure.add_axes((0, 0, 1, 1)), record.reads[0])
+    assert [rectangle.get_x(), rectangle.get_y(), rectangle.get_width()] == [20, 5, 34]
+
+
+def test_the_line_of_a_window_falls_on_the_pixels_it_should():
+    """Drawn over a black image, the coloured line runs along the outermost pixels that were read."""
+    with styled():
+        figure = new_figure(4, 4)
+        axes = panel(figure, 0, 0, 4, 4)
+        show_picture(axes, np.zeros((40, 40)))
+        draw_window(axes, (20, 12, 16), width=1)
+        figure.set_dpi(100)
+        figure.canvas.draw()
+    pixels = np.asarray(figure.canvas.buffer_rgba())[..., :3] / 255
+    near = np.abs(pixels - to_rgb(READ)).sum(2) < 0.2
+    rows, columns = np.nonzero(near)
+    in_image = [value / 10 - 0.5 for value in (columns.min(), columns.max() + 1, rows.min(), rows.max() + 1)]
+    assert in_image == pytest.approx([12, 28, 4, 20], abs=0.25)
+
+
+def test_the_path_joins_the_centres_in_order():
+    figure = new_figure(3, 3)
+    axes = figure.add_axes((0, 0, 1, 1))
+    show_picture(axes, np.zeros((36, 36)))
+    squares = np.array([[18, 18, 30], [5, 8, 10], [30, 25, 12]], dtype=np.float32)
+    draw_path(axes, squares)
+    assert np.allclose(axes.lines[0].get_xydata(), squares[:, :2])
+    assert [text.get_text() for text in axes.texts] == ["1", "2", "3"]
+
+
+def boxes(figure):
+    """Everything drawn in a figure: (name, left, bottom, right, top) in dots."""
+    figure.canvas.draw()
+    renderer = figure.canvas.get_renderer()
+    found = [(text.get_text(), text.get_window_extent(renderer)) for text in figure.texts if text.get_text()]
+    for number, axes in enumerate(figure.axes):
+        found.append((f"axes {number}", axes.get_tightbbox(renderer)))
+    found += [("legend", legend.get_window_extent(renderer)) for legend in figure.legends]
+    return [(name, box.x0, box.y0, box.x1, box.y1) for name, box in found]
+
+
+def assert_tidy(figure):
+    """Nothing leaves the figure and nothing overlaps."""
+    width, height = figure.bbox.width, figure.bbox.height
+    everything = boxes(figure)
+    for name, left, bottom, right, top in everything:
+        assert left >= -1 and bottom >= -1 and right <= width + 1 and top <= height + 1, f"{name} is cut off"
+    for a, b in itertools.combinations(everything, 2):
+        across = min(a[3], b[3]) - max(a[1], b[1])
+        down = min(a[4], b[4]) - max(a[2], b[2])
+        assert across < 2 or down < 2, f"{a[0]} and {b[0]} overlap by {across:.0f} × {down:.0f} dots"
+
+
+FIGURES = {
+    "three": ({}, None, None, ("3", "8")),
+    "one": ({"glimpses": 1}, None, None, None),
+    "ten": ({"glimpses": 10}, None, None, ("0", "1")),
+    "scattered": (
+        {"glimpses": 5, "height": 100, "width": 100, "background_capsules": 1}, None, None, ("4", "4"),
+    ),
+    "house number": (
+        {"glimpses": 12, "height": 64, "width": 64, "classes": 14, "readout_digits": 5}, None, None,
+        ("2", "1"),
+    ),
+    "wide colour": (
+        {"glimpses": 4, "height": 24, "width": 60, "channels": 3, "classes": 3}, None,
+        {"task": "folder", "class_names": ["a very long class name", "hippopotamus", "b"]}, ("b",) * 6,
+    ),
+    "high, many classes": (
+        {"glimpses": 7, "height": 60, "width": 25, "classes": 40}, None,
+        {"task": "folder", "class_names": [f"class {k}" for k in range(40)]}, None,
+    ),
+    "no windows": ({"attention": False}, None, None, ("3", "8")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", FIGURES)
+def test_nothing_is_cut_off_or_overlaps(kind):
+    options, images, metadata, truth = FIGURES[kind]
+    (record,) = record_of(tiny_model(**options), images, metadata, [truth] if truth else None)
+    assert_tidy(draw_look(record))
+
+
+def test_the_figure_of_a_users_picture_is_tidy_too(tmp_path):
+    ink_picture((900, 400)).save(tmp_path / "photo.png")
+    model = tiny_model()
+    prepared = prepare(read_picture(tmp_path / "photo.png"), model.config)
+    images = prepared.image[None]
+    (record,) = records(
+        view(model, images), images, model.config, Knowledge.of(model), titles=["photo"], prepared=[prepared]
+    )
+    assert_tidy(draw_look(record))
+    assert_tidy(draw_steps(prepared))
+
+
+def test_the_part_of_the_users_picture_that_the_model_sees_is_marked(tmp_path):
+    ink_picture((900, 400)).save(tmp_path / "photo.png")
+    record = look(tiny_model(), tmp_path / "photo.png", tmp_path / "look.svg")
+    figure = draw_look(record)
+    own = next(axes for axes in figure.axes if axes.get_xlim() == (-0.5, 899.5))
+    (mark,) = [patch for patch in own.patches if isinstance(patch, Rectangle)]
+    left, top = record.prepared.placement.to_picture(-0.5, -0.5)
+    assert (mark.get_x(), mark.get_y()) == pytest.approx((left, top))
+    assert mark.get_width() == pytest.approx(36 * record.prepared.placement.scale[0])
+
+
+@pytest.mark.parametrize("number", [1, 7, 25])
+def test_a_grid_is_tidy_and_lists_its_errors(number):
+    model = tiny_model()
+    images = torch.rand(number, 1, 36, 36)
+    made = record_of(model, images, truths=[("3", "8")] * number)
+    assert_tidy(draw_grid(made, "a title"))
+    wrong = [record for record in made if not record.right]
+    assert len(error_lines(made)) == len(wrong)
+    if wrong:
+        assert error_lines(made)[0].startswith("an image: 3 8 taken for ")
+
+
+def test_the_mask_is_shown_where_the_model_was_trained_with_one():
+    with_mask = record_of(tiny_model(background_capsules=1))[0]
+    without = record_of(tiny_model())[0]
+    assert with_mask.mask is not None and with_mask.mask.max() == pytest.approx(1) and without.mask is None
+    texts = [[text.get_text() for text in draw_look(record).texts] for record in (with_mask, without)]
+    assert "reconstruction mask" in texts[0] and "reconstruction mask" not in texts[1]
+
+
+def test_an_animation_moves_the_window_and_ends_with_the_answer():
+    frames, durations = draw_frames(record_of(tiny_model(glimpses=2))[0])
+    assert len(frames) == len(durations) > 4
+    assert len({frame.shape for frame in frames}) == 1
+    assert durations[-1] == max(durations)
+    assert (frames[0] != frames[1]).any()
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory):
+    return str(tiny_weights(tmp_path_factory.mktemp("weights"), glimpses=2))
+
+
+@pytest.mark.parametrize("ending", ["png", "svg", "pdf", "gif", "webp"])
+def test_the_ending_says_what_is_written(ending, weights, tmp_path, capsys):
+    out = tmp_path / f"figure.{ending}"
+    main(["--task", "multimnist", "--index", "7", "--weights", weights, "--out", str(out)])
+    starts = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF", "gif": b"GIF8", "webp": b"RIFF"}
+    assert out.read_bytes().startswith(starts[ending])
+    if ending in ("gif", "webp"):
+        assert Image.open(out).n_frames > 2
+    assert "It sees" in capsys.readouterr().out
+
+
+def test_a_figure_is_the_same_file_each_time(weights, tmp_path, capsys):
+    for name in ("a.svg", "b.svg"):
+        main(["--task", "multimnist", "--weights", weights, "--out", str(tmp_path / name)])
+    assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
+
+
+def test_only_errors_are_shown_when_asked(weights, tmp_path, capsys):
+    out = tmp_path / "grid.png"
+    main(["--task", "multimnist", "--grid", "4", "--errors-only", "--weights", weights, "--out", str(out)])
+    said = capsys.readouterr().out
+    assert "4 images" in said and "4 of them wrong" in said and said.count("taken for") == 4
+    assert min(Image.open(out).size) > 300
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (["--out", "x.bmp"], UsageError),
+        (["--grid", "5", "--out", "x.gif"], UsageError),
+        (["--grid", "0", "--out", "x.png"], UsageError),
+        (["photo.png", "--task", "multimnist"], UsageError),
+        (["--index", "-1"], UsageError),
+        (["--task", "cluttered", "--digits", "glyphs"], UsageError),
+        (["nowhere.png"], OcraError),
+    ],
+)
+def test_impossible_wishes_are_refused(arguments, error, weights, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(error):
+        main([*arguments, "--weights", weights])

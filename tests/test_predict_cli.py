@@ -1,0 +1,90 @@
+"""ocra predict, as a person or a program uses it."""
+
+import io
+import json
+
+import pytest
+from PIL import Image
+from tiny import ink_picture, tiny_weights
+
+from ocra.commands.predict import main
+from ocra.errors import OcraError, UsageError
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A folder with weights, a good picture and a bad one."""
+    tiny_weights(tmp_path / "weights")
+    ink_picture().save(tmp_path / "good.png")
+    (tmp_path / "bad.png").write_bytes(b"")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def lines(capsys):
+    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+
+def test_json_is_one_line_for_each_picture_with_agreed_names(folder, capsys):
+    main(["good.png", "--weights", "weights", "--json"])
+    (line,) = lines(capsys)
+    assert list(line) == ["file", "objects", "scores", "glimpses"]
+    assert line["file"] == "good.png"
+    assert all(set(found) == {"label", "score"} for found in line["objects"]) and len(line["objects"]) == 2
+    assert list(line["scores"]) == list("0123456789")
+    assert [set(glimpse) for glimpse in line["glimpses"]] == [{"x", "y", "width", "winner"}] * 3
+
+
+def test_other_pictures_are_still_recognised_after_a_bad_one(folder, capsys):
+    with pytest.raises(OcraError, match=r"2 of 4 pictures"):
+        main(["missing.png", "good.png", "bad.png", "good.png", "--weights", "weights", "--json"])
+    found = lines(capsys)
+    assert [line["file"] for line in found] == ["missing.png", "good.png", "bad.png", "good.png"]
+    assert ["error" in line for line in found] == [True, False, True, False]
+    assert "missing.png" in found[0]["error"] and set(found[0]) == {"file", "error"}
+
+
+def test_people_get_a_line_with_objects_and_confidence(folder, capsys):
+    main(["good.png", "--weights", "weights", "--explain"])
+    said = capsys.readouterr().out
+    assert said.startswith("good.png: ") and "confidence" in said
+    assert "inverted (the border is light)" in said
+
+
+def test_folders_and_patterns_are_taken(folder, capsys):
+    (folder / "more").mkdir()
+    ink_picture().save(folder / "more/a.png")
+    ink_picture().save(folder / "more/b.jpg")
+    main(["more", "more/*.jpg", "--weights", "weights", "--json"])
+    assert [line["file"] for line in lines(capsys)] == ["more/a.png", "more/b.jpg", "more/b.jpg"]
+
+
+def test_standard_input_is_read(folder, capsys, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO((folder / "good.png").read_bytes())))
+    main(["-", "--weights", "weights", "--json"])
+    (line,) = lines(capsys)
+    assert line["file"] == "-" and line["objects"]
+
+
+def test_figures_are_saved_under_the_names_of_the_pictures(folder, capsys):
+    (folder / "other").mkdir()
+    ink_picture().save(folder / "other/good.png")
+    main(["good.png", "other/good.png", "--weights", "weights", "--save", "out"])
+    names = sorted(path.name for path in (folder / "out").iterdir())
+    assert names == ["good-2-steps.png", "good-2.png", "good-steps.png", "good.png"]
+    for name in names:
+        assert min(Image.open(folder / "out" / name).size) > 300
+
+
+def test_a_blank_picture_is_not_guessed_at(folder, capsys):
+    Image.new("L", (60, 60), 255).save("blank.png")
+    with pytest.raises(OcraError):
+        main(["blank.png", "--weights", "weights"])
+    assert "blank.png is one even tone" in capsys.readouterr().err
+
+
+def test_no_picture_and_no_weights_are_said(folder):
+    with pytest.raises(UsageError, match="at least one picture"):
+        main(["--weights", "weights"])
+    with pytest.raises(OcraError, match="nowhere"):
+        main(["good.png", "--weights", "nowhere"])

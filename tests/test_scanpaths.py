@@ -1,0 +1,115 @@
+"""Scanpaths as tables, in pixels of the user's picture."""
+
+import csv
+
+import numpy as np
+import pytest
+import torch
+from tiny import centroid, dot_picture, tiny_model, tiny_weights
+
+from ocra.commands.scanpath import main
+from ocra.errors import OcraError, UsageError
+from ocra.images import read_picture
+from ocra.inference import Knowledge, describe
+from ocra.preparation import prepare
+from ocra.scanpaths import Scanpath, save_npz, to_csv, to_tsv
+from ocra.trace import Windows
+
+
+def rows_of(text):
+    return list(csv.DictReader(text.splitlines()))
+
+
+@pytest.mark.parametrize("fit", ["content", "whole"])
+def test_a_look_at_a_dot_is_written_where_the_dot_is_in_the_users_picture(tmp_path, fit):
+    at = (241, 66)
+    dot_picture((320, 200), at, radius=10).save(tmp_path / "dot.png")
+    model = tiny_model(glimpses=2)
+    prepared = prepare(read_picture(tmp_path / "dot.png"), model.config, fit=fit)
+    x, y = centroid(prepared.image[0].numpy())
+    windows = Windows(torch.tensor([[x, y]] * 2), torch.tensor([0.5, 1.0]), torch.tensor([0.5, 0.5]))
+    trace = model(prepared.image[None], record=True, windows=windows)
+    assert trace.glimpses[0, 0, 0, 8:10, 8:10].min() > 0.5  # the glimpse does show the dot
+    (said,) = describe(trace, model.config, Knowledge.of(model), [prepared.placement])
+    first, second = rows_of(to_csv([Scanpath.of("dot.png", said, tuple("0123456789"))]))
+    assert (float(first["x"]), float(first["y"])) == pytest.approx(at, abs=2)
+    scale = prepared.placement.scale[0]
+    assert float(second["width"]) == pytest.approx(17 * scale, rel=1e-3)
+    assert float(first["stride"]) == pytest.approx(0.5 * scale, rel=1e-3)
+    assert float(first["sigma"]) == pytest.approx(0.5 * scale, rel=1e-3)
+
+
+@pytest.fixture
+def weights(tmp_path):
+    return str(tiny_weights(tmp_path / "weights"))
+
+
+def task_arguments(weights, out, number=3):
+    return ["--weights", weights, "--task", "multimnist", "--number", str(number), "--out", str(out)]
+
+
+def test_the_table_has_a_row_for_each_glimpse(weights, tmp_path, capsys):
+    main(task_arguments(weights, tmp_path / "paths.csv"))
+    rows = rows_of((tmp_path / "paths.csv").read_text("utf-8"))
+    names = ["image", "step", "x", "y", "stride", "sigma", "width", "winner", "length"]
+    assert list(rows[0]) == names + [f"length_{k}" for k in range(10)]
+    assert [row["step"] for row in rows] == ["1", "2", "3"] * 3
+    assert rows[0]["image"] == "multimnist test 0" and rows[-1]["image"] == "multimnist test 2"
+    for row in rows:
+        assert row["length"] == row[f"length_{row['winner']}"]
+    assert "3 scanpaths of 3 glimpses" in capsys.readouterr().out
+
+
+def test_multimatch_gets_a_file_for_each_scanpath(weights, tmp_path):
+    main([*task_arguments(weights, tmp_path / "paths.tsv"), "--duration", "0.3"])
+    files = sorted(tmp_path.glob("paths*.tsv"))
+    assert len(files) == 3
+    table = np.genfromtxt(files[0], delimiter="\t", names=True)
+    assert table.dtype.names == ("start_x", "start_y", "duration")
+    assert table["duration"] == pytest.approx([0.3] * 3)
+
+
+def test_one_scanpath_for_multimatch_gets_the_name_that_was_asked_for(weights, tmp_path):
+    main(task_arguments(weights, tmp_path / "paths.tsv", number=1))
+    assert [file.name for file in tmp_path.glob("*.tsv")] == ["paths.tsv"]
+
+
+def test_pysaliency_gets_the_arrays_it_asks_for(weights, tmp_path):
+    main(task_arguments(weights, tmp_path / "paths.npz"))
+    with np.load(tmp_path / "paths.npz") as data:
+        assert set(data) == {"xs", "ys", "ts", "ns", "subjects", "files"}
+        assert data["xs"].shape == data["ys"].shape == data["ts"].shape == (3, 3)
+        assert data["ts"][1].tolist() == [0, 0.25, 0.5]
+        assert data["ns"].tolist() == [0, 1, 2] and data["subjects"].tolist() == [0, 0, 0]
+        assert data["files"][2] == "multimnist test 2"
+
+
+def test_the_three_tables_agree(weights, tmp_path):
+    model = tiny_model()
+    trace = model(torch.rand(2, 1, 36, 36), record=True)
+    said = describe(trace, model.config, Knowledge.of(model))
+    paths = [Scanpath.of(name, item, tuple("0123456789")) for name, item in zip("ab", said, strict=True)]
+    save_npz(paths, tmp_path / "p.npz")
+    xs = [float(row["x"]) for row in rows_of(to_csv(paths))]
+    assert np.load(tmp_path / "p.npz")["xs"].ravel() == pytest.approx(xs, abs=1e-4)
+    assert [float(line.split("\t")[0]) for line in to_tsv(paths[1]).splitlines()[1:]] == pytest.approx(xs[3:])
+    assert xs == pytest.approx(trace.read_windows.center[..., 0].flatten().tolist(), abs=1e-4)
+
+
+def test_a_broken_picture_does_not_stop_the_others(weights, tmp_path, capsys):
+    dot_picture((100, 80), (30, 30), 10).save(tmp_path / "good.png")
+    (tmp_path / "bad.png").write_text("no picture")
+    out = tmp_path / "paths.csv"
+    with pytest.raises(OcraError, match="1 of 2 pictures"):
+        main([str(tmp_path / "bad.png"), str(tmp_path / "good.png"), "--weights", weights, "--out", str(out)])
+    assert {row["image"] for row in rows_of(out.read_text("utf-8"))} == {str(tmp_path / "good.png")}
+    assert "bad.png" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["--out", "x.txt"], ["a.png", "--task", "multimnist"], ["--number", "0"], ["--duration", "-1"]],
+)
+def test_impossible_wishes_are_refused(arguments, weights):
+    with pytest.raises(UsageError):
+        main([*arguments, "--weights", weights])
