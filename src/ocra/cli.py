@@ -6,7 +6,6 @@ The module of a command is imported only when it is used, so that `ocra --help` 
 from __future__ import annotations
 
 import importlib
-import inspect
 import os
 import sys
 import warnings
@@ -16,18 +15,20 @@ from pathlib import Path
 from .errors import OcraError, UsageError
 
 COMMANDS: dict[str, tuple[str, str]] = {
-    "predict": ("predict", "say what is in a picture, and where the model looked"),
-    "show": ("show", "draw the glimpses, windows and canvas of a pass"),
-    "app": ("app", "open the web page: draw, look, intervene"),
-    "presets": ("presets", "list the experiments of the paper, or show one whole"),
+    "predict": ("predict", "say what is in pictures"),
+    "look": ("look", "draw where the model looks and what it makes of it"),
+    "scanpath": ("scanpath", "write down where the model looks, as a table"),
+    "app": ("app", "open a local web page to draw, look and compare"),
     "train": ("train", "train a preset or a task of your own, to evaluated weights"),
     "evaluate": ("evaluate", "score weights: exact error, per-object error, confusions"),
+    "report": ("report", "make one web page of a training run"),
+    "presets": ("presets", "list the experiments of the paper, or show one whole"),
     "reproduce": ("reproduce", "run every row of a table of the paper, write the results"),
     "bench": ("bench", "measure speed and memory on this machine"),
-    "data": ("data", "fetch, check and show the data sets"),
+    "data": ("data", "get data sets, check them, look at their pictures"),
     "import-authors": ("import_authors", "turn a checkpoint of the paper's authors into ours"),
 }
-"""Name of each command, its module in `ocra.commands`, and a line of help."""
+"""Each command with its module in `ocra.commands` and a line of help. A module has `main(args)`."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -56,25 +57,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(command: str, words: list[str]) -> int:
-    """Import the module of a command and call its main with what the words say."""
+    """Import the module of a command and let it parse and do what the words say."""
     if command not in available():
         raise UsageError(f"There is no command '{command}'; 'ocra --help' lists them.")
     module = importlib.import_module(f".commands.{COMMANDS[command][0]}", __package__)
-    if list(inspect.signature(module.main).parameters) == ["args"]:  # it parses the words by itself
-        return int(module.main(words) or 0)
-    from .commands import parse
-
-    return int(parse(module.main, words, f"ocra {command}") or 0)
+    return int(module.main(words) or 0)
 
 
 def available() -> dict[str, str]:
     """The commands whose modules are there, with a line of help for each."""
     folder = Path(__file__).parent / "commands"
-    return {
-        name: text
-        for name, (module, text) in COMMANDS.items()
-        if (folder / f"{module}.py").is_file() or (folder / module).is_dir()
-    }
+    return {name: text for name, (module, text) in COMMANDS.items() if (folder / f"{module}.py").is_file()}
 
 
 def overview() -> str:
@@ -93,7 +86,7 @@ def overview() -> str:
             "  ocra COMMAND --help explains a command and gives an example.",
             "  ocra --version      says which version this is.",
             "",
-            "example: ocra train multimnist-3 --out runs/first",
+            "example: ocra predict photo.png",
         ]
     )
 

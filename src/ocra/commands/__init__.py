@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -40,6 +41,10 @@ def whole_number(text: str) -> int:
 
 
 def parse(function: Callable[..., Result], words: Sequence[str], program: str, **options: Any) -> Result:
-    """Call a function, or make a dataclass, with what the words of the command line say."""
+    """Call a function, or make a dataclass, with what the words of the command line say.
+
+    The help begins with the docstring up to its list of arguments, the example included.
+    """
+    options.setdefault("description", inspect.cleandoc(function.__doc__ or "").partition("\n\nArgs:")[0])
     with _registry:
         return tyro.cli(function, args=list(words), prog=program, **options)

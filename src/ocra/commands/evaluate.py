@@ -1,0 +1,148 @@
+"""ocra evaluate: score weights on a task."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from rich.console import Console
+from rich.table import Table
+from tyro.conf import Positional, arg
+
+from ocra.commands import parse
+from ocra.data import TaskConfig
+from ocra.errors import UsageError
+from ocra.evaluation import Evaluation, evaluate
+from ocra.pretrained import load_with_metadata
+
+MOST_CONFUSIONS = 10
+
+
+def score(
+    weights: Positional[str],
+    /,
+    task: Literal["multimnist", "cluttered", "svhn", "folder"] | None = None,
+    images: int | None = None,
+    seed: int = 0,
+    split: Literal["test", "validation", "train"] = "test",
+    glimpses: int | None = None,
+    shift: int | None = None,
+    digits: Literal["mnist", "glyphs"] | None = None,
+    root: str | None = None,
+    threads: int = 0,
+    as_json: Annotated[bool, arg(name="json")] = False,
+) -> None:
+    """Score weights on a task: exact error with its 95 % interval, per-object error, confusions.
+
+    Exact error is the share of images with anything wrong in the answer. For house numbers it is that of whole
+    numbers, by their length as well; they are cropped by their true boxes, for test images too.
+
+    Example: ocra evaluate multimnist-3 --task multimnist --images 50e3
+
+    Args:
+        weights: Name of shipped weights, a folder of weights, or the folder of a run (its best weights).
+        task: What to score on. Default: the task the weights were trained on.
+        images: How many images. Default: the whole split.
+        seed: Another seed gives another test set of the same kind.
+        split: Which part of the data.
+        glimpses: Number of glimpses, if not the one the model was trained with.
+        shift: multimnist: largest shift in pixels; 6 gives the second test set, that of CapsNet's release.
+        digits: Where single digits come from: MNIST, or glyphs drawn from fonts.
+        root: Folder with the data. Default: $OCRA_DATA, then the cache folder.
+        threads: Batches scored at once. 0: one for each core.
+        as_json: Print one JSON object; errors are fractions.
+    """
+    model, metadata = load_with_metadata(_folder_of(weights))
+    changes = {"name": task, "max_shift": shift, "digits": digits, "root": root}
+    config = _task_config(metadata, {name: value for name, value in changes.items() if value is not None})
+    if shift is not None and config.name != "multimnist":
+        raise UsageError(f"--shift is for multimnist, not for {config.name}.")
+    result = evaluate(
+        model, config, split=split, seed=seed, images=images, glimpses=glimpses, threads=threads
+    )
+    if as_json:
+        print(json.dumps({"weights": weights, "max_shift": config.max_shift, **result.to_dict()}))
+    else:
+        _show(result, weights)
+
+
+def _folder_of(weights: str) -> str:
+    """The weights themselves, or the best ones of a run."""
+    best = Path(weights) / "weights" / "best"
+    return str(best) if best.is_dir() else weights
+
+
+def _task_config(metadata: dict[str, Any], changes: dict[str, Any]) -> TaskConfig:
+    """The task the weights were trained on with changes; of another task, only the changes."""
+    saved = metadata.get("task") or {}
+    known = {item.name for item in dataclasses.fields(TaskConfig)}
+    values = {name: value for name, value in saved.items() if name in known}
+    if changes.get("name", values.get("name")) != values.get("name"):
+        values = {}
+    if metadata.get("class_names") and changes.get("name", values.get("name")) == "folder":
+        values["class_names"] = tuple(metadata["class_names"])
+    return TaskConfig(**{**values, **changes})
+
+
+def _show(result: Evaluation, weights: str) -> None:
+    console = Console(highlight=False)
+    figures = result.figures
+    low, high = figures["exact_error_interval"]
+    console.print(
+        f"{weights} on {figures['n']:,} {result.split} images of {result.task} "
+        f"(seed {result.seed}), {result.glimpses} glimpses"
+    )
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_row("exact error", f"{figures['exact_error']:.2%}  (95 % interval {low:.2%} to {high:.2%})")
+    table.add_row("per-object error", f"{figures['object_error']:.2%}")
+    table.add_row("reconstruction, mean squared error", f"{figures['reconstruction_mse']:.5f}")
+    console.print(table)
+    details = result.details
+    if "lengths" in details:
+        _print_rows(
+            console,
+            ("digits", "numbers", "exact error", "digit error"),
+            [
+                (length, f"{row['n']:,}", f"{row['exact_error']:.2%}", f"{row['digit_error']:.2%}")
+                for length, row in details["lengths"].items()
+            ],
+        )
+    classes = [(name, f"{row['n']:,}", f"{row['error']:.2%}") for name, row in details["classes"].items()]
+    _print_rows(console, ("class", "objects", "error"), classes)
+    _print_rows(console, ("true", "taken for", "times"), _confusions(details["confusion"]))
+    if "pairs" in details:
+        worst = sorted(details["pairs"].items(), key=lambda item: -item[1]["error"])[:MOST_CONFUSIONS]
+        rows = [(name, f"{row['n']:,}", f"{row['error']:.2%}") for name, row in worst]
+        _print_rows(console, ("hardest pairs", "images", "error"), rows)
+
+
+def _confusions(confusion: dict[str, Any]) -> list[tuple[str, ...]]:
+    """The most frequent mistakes."""
+    mistakes = [
+        (count, true, answered)
+        for true, row in zip(confusion["true"], confusion["counts"], strict=True)
+        for answered, count in zip(confusion["answered"], row, strict=True)
+        if count and true != answered
+    ]
+    return [
+        (true, answered, f"{count:.0f}")
+        for count, true, answered in sorted(mistakes)[: -MOST_CONFUSIONS - 1 : -1]
+    ]
+
+
+def _print_rows(console: Console, titles: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
+    table = Table(box=None, pad_edge=False, title_justify="left")
+    for title in titles:
+        table.add_column(title, justify="right")
+    for row in rows:
+        table.add_row(*row)
+    console.print()
+    console.print(table)
+
+
+def main(args: list[str]) -> None:
+    """Run `ocra evaluate` with these arguments."""
+    parse(score, args, "ocra evaluate")

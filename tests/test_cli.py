@@ -1,0 +1,157 @@
+"""The command line: one screen of help, sentences for mistakes, exit codes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import ocra
+from ocra.cli import COMMANDS, available, main, overview
+from ocra.commands import whole_number
+from ocra.config import ModelConfig
+from ocra.model import OCRA
+
+
+def output(words: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
+    """Exit code, output and errors of a command."""
+    try:
+        code = main(words)
+    except SystemExit as end:  # tyro ends the program for --help and for words it does not know
+        code = int(end.code or 0)
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def test_help_fits_on_one_screen(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = output(["--help"], capsys)
+    assert code == 0
+    assert len(out.splitlines()) <= 24 and max(map(len, out.splitlines())) <= 80
+    assert all(name in out for name in available())
+
+
+def test_help_needs_no_heavy_import() -> None:
+    program = "import sys, ocra.cli; ocra.cli.main(['--help']); print('torch' in sys.modules, file=sys.stderr)"
+    started = time.monotonic()
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stderr.strip() == "False"
+    assert time.monotonic() - started < 5
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert output(["--version"], capsys)[1] == f"ocra {ocra.__version__}\n"
+
+
+def test_the_package_can_be_run_as_a_module() -> None:
+    done = subprocess.run([sys.executable, "-m", "ocra", "--help"], capture_output=True, text=True)
+    assert done.returncode == 0 and done.stdout.strip() == overview().strip()
+
+
+def test_public_names_exist() -> None:
+    assert all(getattr(ocra, name) is not None for name in ocra.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = ocra.nothing
+
+
+@pytest.mark.parametrize("command", ["train", "evaluate", "presets", "import-authors"])
+def test_every_command_has_help_with_an_example(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command in COMMANDS
+    code, out, _ = output([command, "--help"], capsys)
+    assert code == 0
+    assert "Example" in out and f"ocra {command}" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "sentence"),
+    [
+        (["dance"], 2, "There is no command 'dance'"),
+        (["train"], 2, "Say what to train"),
+        (["train", "mnist"], 2, "There is no preset 'mnist'"),
+        (["train", "multimnist-3", "--model.glimpses", "0"], 2, "model.glimpses must be a whole number"),
+        (["train", "multimnist-3", "--training.batch", "-4"], 2, "training.batch must be a whole number"),
+        (["train", "multimnist-3", "--training.beta2", "1.5"], 2, "training.beta2 must be at least 0"),
+        (["train", "multimnist-3", "--task.digits", "glyphs", "--model.height", "50"], 2, "--model.height 50"),
+        (["train", "multimnist-3", "--config", "x.json"], 2, "either a preset or --config"),
+        (["train", "--config", "no-such.json"], 1, "no-such.json could not be read"),
+        (["train", "--resume", "no-such-run"], 1, "no-such-run holds no run to resume"),
+        (["train", "--seed", "3", "multimnist-3"], 2, "Say what to train"),
+        (["evaluate", "no-such-weights"], 1, "There are no weights 'no-such-weights'"),
+        (["presets", "mnist"], 2, "There is no preset 'mnist'"),
+    ],
+)
+def test_mistakes_get_a_sentence_and_an_exit_code(
+    words: list[str], code: int, sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    returned, _, err = output(words, capsys)
+    assert returned == code
+    assert err.startswith("error: ") and sentence in err
+    assert "Traceback" not in err
+
+
+def test_options_that_do_not_exist_end_with_2(capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = output(["train", "multimnist-3", "--training.epochs", "3"], capsys)
+    assert code == 2 and "epochs" in err
+    code, _, err = output(["train", "--resume", "x", "--seed", "4"], capsys)
+    assert code == 2 and "seed" in err
+
+
+def test_whole_numbers_may_be_written_with_an_exponent() -> None:
+    assert whole_number("3e6") == 3_000_000
+    assert whole_number("1_000") == 1000
+    for bad in ("3.5", "many", "inf", "nan"):
+        with pytest.raises((ValueError, OverflowError)):
+            whole_number(bad)
+
+
+def test_presets_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = output(["presets", "svhn-12", "--json", "--recipe", "paper"], capsys)
+    spec = json.loads(out)
+    assert spec["parameters"] == 5_107_591 and spec["training"]["images"] == 235_000_000
+    _, out, _ = output(["presets", "multimnist-10"], capsys)
+    assert "model.glimpses = 10" in out and "5.08 ± 0.17" in out
+
+
+@pytest.fixture
+def weights(tmp_path: Path) -> str:
+    """Untrained weights for MultiMNIST."""
+    model = OCRA(ModelConfig(filters=4, hidden=16, primary_capsules=4))
+    model.save_pretrained(tmp_path / "w", task={"name": "multimnist", "digits": "glyphs"})
+    return str(tmp_path / "w")
+
+
+def test_evaluate_as_json(weights: str, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["evaluate", weights, "--images", "3e2", "--seed", "5", "--glimpses", "2", "--json"]
+    code, out, _ = output(words, capsys)
+    result = json.loads(out)
+    assert code == 0
+    assert (result["task"], result["n"], result["seed"], result["glimpses"]) == ("multimnist", 300, 5, 2)
+    low, high = result["exact_error_interval"]
+    assert 0 <= low <= result["exact_error"] <= high <= 1
+    assert {"object_error", "reconstruction_mse", "classes", "confusion", "pairs"} <= result.keys()
+    assert sum(row["n"] for row in result["pairs"].values()) == 300
+
+
+def test_evaluate_gives_the_same_figures_in_any_number_of_threads(
+    weights: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    figures = []
+    for threads in ("1", "3"):
+        _, out, _ = output(["evaluate", weights, "--images", "400", "--threads", threads, "--json"], capsys)
+        figures.append(json.loads(out))
+    assert figures[0]["confusion"] == figures[1]["confusion"]
+    assert figures[0]["exact_error"] == figures[1]["exact_error"]
+
+
+def test_evaluate_as_a_table_with_the_second_test_set(weights: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = output(["evaluate", weights, "--images", "100", "--shift", "6"], capsys)
+    assert code == 0
+    assert "exact error" in out and "95 % interval" in out and "hardest pairs" in out
+
+
+def test_evaluate_refuses_a_task_that_does_not_fit(weights: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = output(["evaluate", weights, "--task", "cluttered", "--digits", "glyphs"], capsys)
+    assert code == 1 and "makes images of 1 × 100 × 100, but the model takes 1 × 36 × 36" in err

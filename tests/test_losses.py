@@ -1,0 +1,104 @@
+"""Margin loss, reconstruction target, readout loss: as the paper has them, and finite where it divides by zero."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from ocra.data.task import Batch
+from ocra.errors import OcraError
+from ocra.losses import (
+    LossConfig,
+    compute_losses,
+    margin_loss,
+    normalised_scores,
+    readout_loss,
+    reconstruction_target,
+)
+from ocra.trace import Trace
+
+
+def paper_margin_loss(y_pred: torch.Tensor, y_true: torch.Tensor) -> torch.Tensor:
+    """The listing in the paper's supplement, in loops."""
+    m, lam_abs, total = 0.1, 0.5, 0.0
+    for predicted, true in zip(y_pred.tolist(), y_true.tolist(), strict=True):
+        for score, count in zip(predicted, true, strict=True):
+            total += min(max(count, 0), 1) * max(count - m - score, 0) ** 2
+            total += lam_abs * max(1 - count, 0) * max(score - m, 0) ** 2
+    return torch.tensor(total / len(y_pred))
+
+
+def trace_of(lengths: torch.Tensor, canvas: torch.Tensor, attended: torch.Tensor | None = None) -> Trace:
+    """A trace whose classes are all capsules but none for the background."""
+    return Trace(lengths.sum(1), canvas, lengths, attended=attended)
+
+
+def test_margin_loss_is_that_of_the_paper() -> None:
+    scores, counts = 2.2 * torch.rand(20, 10), torch.randint(0, 3, (20, 10)).float()
+    assert torch.allclose(margin_loss(scores, counts), paper_margin_loss(scores, counts))
+
+
+def test_scores_within_the_margin_cost_nothing() -> None:
+    assert margin_loss(torch.tensor([[0.9, 0.1, 1.9]]), torch.tensor([[1.0, 0.0, 2.0]])) == 0
+
+
+def test_normalisation_makes_the_largest_score_one() -> None:
+    trace = trace_of(torch.rand(5, 3, 10), torch.zeros(5, 1, 4, 4))
+    assert torch.allclose(normalised_scores(trace).amax(1), torch.ones(5))
+
+
+def test_normalisation_counts_the_background_capsule() -> None:
+    lengths = torch.tensor([[[0.2, 0.1, 0.8]]])
+    trace = Trace(lengths[:, :, :2].sum(1), torch.zeros(1, 1, 4, 4), lengths)
+    assert torch.allclose(normalised_scores(trace), torch.tensor([[0.25, 0.125]]))
+
+
+def test_masks_of_paper_and_authors() -> None:
+    images, attended = torch.rand(2, 1, 4, 4), 3 * torch.rand(2, 1, 4, 4)
+    mask = attended / attended.amax((1, 2, 3), keepdim=True)
+    assert torch.equal(reconstruction_target(images, None, "none"), images)
+    assert torch.allclose(reconstruction_target(images, attended, "paper"), mask * images)
+    assert torch.allclose(
+        reconstruction_target(images, attended, "authors"), 0.3 * images + 0.7 * mask * images
+    )
+
+
+def test_a_mask_needs_an_attended_trace() -> None:
+    with pytest.raises(OcraError, match="attended=True"):
+        reconstruction_target(torch.rand(1, 1, 4, 4), None, "paper")
+
+
+def test_readout_loss_is_the_margin_loss_on_all_outputs() -> None:
+    readout, sequence = torch.rand(4, 5, 11), torch.randint(0, 11, (4, 5))
+    targets = torch.nn.functional.one_hot(sequence, 11).float().reshape(4, 55)
+    assert torch.allclose(readout_loss(readout, sequence), paper_margin_loss(readout.reshape(4, 55), targets))
+
+
+def test_total_is_the_weighted_sum_of_its_parts() -> None:
+    batch = Batch(torch.rand(4, 1, 4, 4), torch.zeros(4, 14), torch.randint(0, 11, (4, 5)))
+    lengths = torch.rand(4, 12, 14)
+    trace = Trace(lengths.sum(1), torch.rand(4, 1, 4, 4), lengths, readout=torch.rand(4, 5, 11))
+    losses = compute_losses(trace, batch, LossConfig(200.0, normalise_scores=False))
+    assert torch.allclose(losses.total, losses.margin + 200 * losses.reconstruction + 10 * losses.readout)
+    assert losses.readout > 0
+
+
+@pytest.mark.parametrize("mask", ["none", "authors", "paper"])
+def test_black_image_and_silent_capsules_give_finite_loss_and_gradient(mask: str) -> None:
+    lengths = torch.zeros(2, 3, 10, requires_grad=True)
+    canvas = torch.zeros(2, 1, 4, 4, requires_grad=True)
+    batch = Batch(torch.zeros(2, 1, 4, 4), torch.eye(10)[:2])
+    trace = trace_of(lengths, canvas, torch.zeros(2, 1, 4, 4))
+    loss = compute_losses(trace, batch, LossConfig(reconstruction_mask=mask)).total  # type: ignore[arg-type]
+    loss.backward()
+    assert loss.isfinite()
+    assert lengths.grad is not None and lengths.grad.isfinite().all()
+    assert canvas.grad is not None and canvas.grad.isfinite().all()
+
+
+@pytest.mark.parametrize(
+    "bad", [{"reconstruction_weight": -1}, {"margin": float("nan")}, {"reconstruction_mask": "both"}]
+)
+def test_impossible_weights_are_refused(bad: dict) -> None:
+    with pytest.raises(OcraError, match=f"loss.{next(iter(bad))}"):
+        LossConfig(**bad)

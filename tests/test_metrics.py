@@ -1,0 +1,141 @@
+"""From scores to answers: the paper's rule, ties, house numbers, intervals."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ocra.data.task import Batch
+from ocra.metrics import AnswerRule, predicted_counts, wilson_interval, wrong_digits, wrong_images
+from ocra.tally import Tally, wrong_answers
+from ocra.trace import Trace
+
+TWO_DIFFERENT = AnswerRule(2, repeats=False)
+TWO = AnswerRule(2)
+
+
+def answer(scores: list[float], rule: AnswerRule) -> list[int]:
+    return predicted_counts(torch.tensor([scores]), rule)[0].int().tolist()
+
+
+def test_two_highest_scores_are_the_answer() -> None:
+    assert answer([0.9, 0.1, 1.7, 0.8], TWO) == [1, 0, 1, 0]
+
+
+def test_a_score_of_1_8_means_two_of_that_class() -> None:
+    assert answer([0.9, 0.1, 1.8, 0.8], TWO) == [0, 0, 2, 0]
+    assert answer([1.85, 0.1, 1.9, 0.8], TWO) == [0, 0, 2, 0]
+    assert answer([0.9, 0.1, 2.9, 0.8], TWO) == [0, 0, 2, 0]
+
+
+def test_classes_never_repeat_where_the_task_says_so() -> None:
+    assert answer([0.9, 0.1, 2.9, 0.8], TWO_DIFFERENT) == [1, 0, 1, 0]
+
+
+def test_a_class_picked_by_chance_is_no_answer() -> None:
+    assert answer([0.9, 0.5, 0.5, 0.1], TWO) == [1, 0, 0, 0]
+    assert answer([0.5, 0.5, 0.1, 0.1], TWO) == [1, 1, 0, 0]
+    assert answer([1.9, 1.9, 0.1, 0.1], TWO) == [0, 0, 0, 0]
+    assert answer([0.0, 0.0, 0.0, 0.0], TWO) == [0, 0, 0, 0]
+
+
+def test_three_objects_and_fewer_classes_than_objects() -> None:
+    assert answer([1.9, 0.8, 0.7, 0.1], AnswerRule(3)) == [2, 1, 0, 0]
+    assert answer([0.7, 0.4], AnswerRule(3)) == [1, 1]
+    assert answer([2.9], AnswerRule(3)) == [3]
+
+
+def test_scores_are_rounded_where_the_number_of_objects_is_unknown() -> None:
+    assert answer([0.4, 0.6, 1.6, 0.0], AnswerRule(None)) == [0, 1, 2, 0]
+
+
+@given(st.lists(st.floats(0, 3, width=32), min_size=2, max_size=12))
+def test_an_answer_never_names_more_than_the_objects_there_are(scores: list[float]) -> None:
+    predicted = predicted_counts(torch.tensor([scores]), TWO)
+    assert predicted.sum() in (0, 1, 2)
+    chosen = torch.tensor(scores)[predicted[0] > 0]
+    others = torch.tensor(scores)[predicted[0] == 0]
+    if predicted.sum() == 2 and len(others):
+        assert chosen.min() > others.max()
+
+
+@given(st.permutations(range(5)))
+def test_an_answer_does_not_depend_on_the_order_of_classes(order: list[int]) -> None:
+    scores = torch.tensor([[0.9, 0.5, 0.5, 0.1, 1.2]])
+    assert torch.equal(predicted_counts(scores, TWO)[:, order], predicted_counts(scores[:, order], TWO))
+
+
+def test_an_image_is_wrong_if_any_object_is() -> None:
+    counts = torch.tensor([[1.0, 1.0, 0.0], [2.0, 0.0, 0.0]])
+    assert wrong_images(torch.tensor([[1.0, 0.0, 1.0], [2.0, 0.0, 0.0]]), counts).tolist() == [True, False]
+
+
+def test_digits_of_a_number_are_wrong_if_tied_or_not_highest() -> None:
+    readout = torch.zeros(1, 3, 11)
+    readout[0, 0, 4] = 1
+    readout[0, 1, [2, 3]] = 1
+    readout[0, 2, 10] = 0.5
+    assert wrong_digits(readout, torch.tensor([[4, 2, 10]])).tolist() == [[False, True, False]]
+    assert wrong_digits(torch.zeros(1, 1, 11), torch.tensor([[10]])).tolist() == [[True]]
+
+
+def test_wilson_interval_against_published_values() -> None:
+    low, high = wilson_interval(81, 263)  # Newcombe 1998, table I
+    assert math.isclose(low, 0.2553, abs_tol=5e-4) and math.isclose(high, 0.3662, abs_tol=5e-4)
+    assert wilson_interval(0, 20)[0] == 0
+    assert math.isclose(wilson_interval(0, 20)[1], 0.1611, abs_tol=5e-4)
+    assert wilson_interval(20, 20)[1] == 1
+
+
+def tally_of(scores: list[list[float]], counts: list[list[float]]) -> Tally:
+    trace = Trace(torch.tensor(scores), torch.zeros(len(scores), 1, 2, 2), torch.zeros(len(scores), 1, 3))
+    batch = Batch(torch.ones(len(scores), 1, 2, 2), torch.tensor(counts))
+    tally = Tally(("a", "b", "c"))
+    tally.add(trace, batch, TWO)
+    return tally
+
+
+def test_tally_counts_images_objects_and_confusions() -> None:
+    tally = tally_of(
+        [[0.9, 0.8, 0.1], [0.9, 0.1, 0.8], [1.9, 0.0, 0.1]], [[1, 1, 0], [1, 1, 0], [0.0, 0.0, 2.0]]
+    )
+    figures, details = tally.figures(), tally.details()
+    assert figures["n"] == 3
+    assert figures["exact_error"] == pytest.approx(2 / 3)
+    assert figures["object_error"] == pytest.approx(3 / 6)
+    assert figures["reconstruction_mse"] == 1
+    assert details["confusion"]["counts"] == [[2, 0, 0, 0], [0, 1, 1, 0], [2, 0, 0, 0]]
+    assert details["pairs"] == {"a b": {"n": 2, "error": 0.5}, "c c": {"n": 1, "error": 1.0}}
+    assert details["classes"]["b"] == {"n": 2, "error": 0.5}
+
+
+def test_a_missed_object_with_nothing_named_instead_is_answered_with_none() -> None:
+    tally = tally_of([[0.9, 0.5, 0.5]], [[1, 1, 0]])
+    assert tally.details()["confusion"]["counts"][1] == [0, 0, 0, 1]
+
+
+def test_tallies_add_up() -> None:
+    one, other = tally_of([[0.9, 0.8, 0.1]], [[1, 1, 0]]), tally_of([[0.9, 0.1, 0.8]], [[1, 1, 0]])
+    assert (one + other).figures()["exact_error"] == 0.5
+    assert one.combined(lambda vector: 2 * vector).figures()["n"] == 2
+
+
+def test_house_numbers_are_counted_by_length() -> None:
+    sequence = torch.tensor([[1, 2, 10, 10, 10], [7, 10, 10, 10, 10]])
+    readout = torch.nn.functional.one_hot(sequence, 11).float()
+    readout[0, 1] = torch.nn.functional.one_hot(torch.tensor(9), 11).float()
+    trace = Trace(torch.zeros(2, 14), torch.zeros(2, 1, 2, 2), torch.zeros(2, 12, 14), readout)
+    batch = Batch(torch.zeros(2, 1, 2, 2), torch.zeros(2, 14), sequence)
+    assert wrong_answers(trace, batch, AnswerRule(None)).tolist() == [True, False]
+    tally = Tally(tuple("0123456789"))
+    tally.add(trace, batch, AnswerRule(None))
+    details = tally.details()
+    assert details["lengths"]["2"] == {"n": 1, "exact_error": 1.0, "digit_error": 0.5}
+    assert details["lengths"]["1"] == {"n": 1, "exact_error": 0.0, "digit_error": 0.0}
+    assert details["output_error"] == pytest.approx(1 / 10)
+    assert details["confusion"]["counts"][2][9] == 1
+    assert tally.object_error == pytest.approx(1 / 3)

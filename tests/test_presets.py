@@ -1,0 +1,98 @@
+"""The experiments of the paper, by name."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from ocra.commands.presets import parameter_count
+from ocra.data import TaskConfig
+from ocra.errors import OcraError, UsageError
+from ocra.presets import PRESETS, Spec, fit_to_task, preset
+
+EXACT = {
+    "multimnist-3": 3_877_356,
+    "multimnist-10": 3_877_356,
+    "multimnist-3-one-routing": 3_877_356,
+    "cluttered-5": 3_915_244,
+    "cluttered-7": 3_915_244,
+    "svhn-12": 5_107_591,
+}
+
+
+def test_every_row_of_the_papers_tables_has_a_preset() -> None:
+    assert set(PRESETS) == {
+        *EXACT,
+        "multimnist-recurrent-3",
+        "multimnist-feedforward",
+        "multimnist-3-no-capsules",
+        "cluttered-5-no-capsules",
+    }
+
+
+@pytest.mark.parametrize(("name", "count"), EXACT.items())
+def test_parameter_counts_are_those_of_the_authors_program(name: str, count: int) -> None:
+    assert parameter_count(preset(name).model) == count
+
+
+def test_ablations_without_glimpses_differ_by_the_hidden_to_hidden_weights() -> None:
+    recurrent = parameter_count(preset("multimnist-recurrent-3").model)
+    feedforward = parameter_count(preset("multimnist-feedforward").model)
+    assert recurrent - feedforward == 2 * (4 * 512 * 512 + 4 * 512)
+
+
+@pytest.mark.parametrize(
+    ("name", "weight", "mask", "clip"),
+    [
+        ("multimnist-3", 3, "none", True),
+        ("multimnist-10", 10, "none", True),
+        ("cluttered-5", 175, "authors", False),
+        ("cluttered-7", 200, "authors", False),
+        ("svhn-12", 200, "none", True),
+    ],
+)
+def test_hyperparameters_of_the_papers_table(name: str, weight: float, mask: str, clip: bool) -> None:
+    spec = preset(name)
+    assert spec.loss.reconstruction_weight == weight
+    assert spec.loss.reconstruction_mask == mask
+    assert spec.model.clip_canvas == clip
+    assert spec.loss.normalise_scores == (spec.task.name == "multimnist")
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_the_papers_recipe(name: str) -> None:
+    training = preset(name, "paper").training
+    assert (training.learning_rate, training.schedule, training.batch, training.clip) == (1e-3, "constant", 128, 10)
+    assert training.capsule_init == 0.01 and training.average == 0
+    assert training.images >= 150e6
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_an_experiment_survives_being_written_as_json(name: str) -> None:
+    spec = replace(preset(name), seed=3, task=TaskConfig(class_names=("a", "b")))
+    assert Spec.from_dict(json.loads(json.dumps(spec.to_dict()))) == spec
+
+
+def test_unknown_names_are_refused_in_a_sentence() -> None:
+    with pytest.raises(UsageError, match="There is no preset 'multimnist-4'; choose one of multimnist-3"):
+        preset("multimnist-4")
+    with pytest.raises(UsageError, match="recipe"):
+        preset("multimnist-3", "mine")  # type: ignore[arg-type]
+    with pytest.raises(OcraError, match="training.epochs"):
+        Spec.from_dict({"training": {"epochs": 3}})
+    with pytest.raises(OcraError, match="an object for model"):
+        Spec.from_dict({"model": 7})
+
+
+def test_a_model_is_fitted_to_another_task() -> None:
+    task = TaskConfig(name="cluttered", digits="glyphs", size=48)
+    spec = fit_to_task(replace(preset("multimnist-3"), task=task))
+    assert spec.model.image_shape == (1, 48, 48)
+    assert not spec.loss.normalise_scores
+
+
+def test_a_fitted_model_for_house_numbers_reads_no_sequence_elsewhere() -> None:
+    spec = fit_to_task(replace(preset("svhn-12"), task=TaskConfig(digits="glyphs")))
+    assert spec.model.classes == 10 and spec.model.readout_digits == 0

@@ -1,0 +1,122 @@
+"""Weights on disk: what is saved is what is loaded, and what is wrong is named."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+import ocra
+from ocra.config import ModelConfig
+from ocra.errors import OcraError
+from ocra.model import OCRA
+from ocra.pretrained import load_with_metadata, shipped
+
+SMALL = ModelConfig(height=20, width=24, glimpses=2, filters=4, hidden=16, primary_capsules=4, glimpse_size=8)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    OCRA(SMALL).save_pretrained(tmp_path / "weights", class_names=["cat", "dog"], task={"name": "folder"})
+    return tmp_path / "weights"
+
+
+def test_a_saved_model_gives_the_same_answers(tmp_path: Path) -> None:
+    model, images = OCRA(SMALL), torch.rand(3, 1, 20, 24)
+    model.save_pretrained(tmp_path)
+    assert torch.equal(OCRA.from_pretrained(tmp_path)(images).scores, model(images).scores)
+
+
+def test_half_precision_is_loaded_as_single_precision(tmp_path: Path) -> None:
+    model = OCRA(SMALL)
+    model.save_pretrained(tmp_path, storage="float16")
+    assert load_file(tmp_path / "model.safetensors")["primary.weight"].dtype == torch.float16
+    loaded = OCRA.from_pretrained(tmp_path)
+    assert loaded.primary.weight.dtype == torch.float32
+    assert torch.allclose(loaded.primary.weight, model.primary.weight, atol=1e-3)
+
+
+def test_metadata_comes_back(folder: Path) -> None:
+    model, metadata = load_with_metadata(folder)
+    assert model.config == SMALL
+    assert metadata["class_names"] == ["cat", "dog"]
+    assert json.loads((folder / "config.json").read_text())["task"] == {"name": "folder"}
+
+
+def test_shipped_names_come_before_folders() -> None:
+    for name in shipped():
+        assert isinstance(ocra.OCRA.from_pretrained(name), OCRA)
+
+
+def test_missing_weights_are_named_with_what_there_is() -> None:
+    with pytest.raises(OcraError, match=r"There are no weights 'nothing-like-it'.*shipped:"):
+        OCRA.from_pretrained("nothing-like-it")
+
+
+def test_a_folder_without_weights_is_named(tmp_path: Path) -> None:
+    with pytest.raises(OcraError, match=r"holds no weights.*config.json and model.safetensors"):
+        OCRA.from_pretrained(tmp_path)
+
+
+def test_a_hub_name_without_the_extra_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    with pytest.raises(OcraError, match=r"pip install 'ocra\[hub\]'"):
+        OCRA.from_pretrained("somebody/ocra-multimnist")
+
+
+def test_a_hub_name_is_fetched(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Hub:
+        @staticmethod
+        def snapshot_download(name: str, allow_patterns: list[str]) -> str:
+            if name != "somebody/ocra":
+                raise RuntimeError("404: no such repository\nand more")
+            return str(folder)
+
+    monkeypatch.setitem(sys.modules, "huggingface_hub", Hub)  # type: ignore[arg-type]
+    assert OCRA.from_pretrained("somebody/ocra").config == SMALL
+    with pytest.raises(OcraError, match=r"could not be fetched from the hub: 404: no such repository$"):
+        OCRA.from_pretrained("nobody/ocra")
+
+
+def test_a_truncated_file_is_named(folder: Path) -> None:
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(OcraError, match=r"model.safetensors is broken"):
+        OCRA.from_pretrained(folder)
+    path.unlink()
+    with pytest.raises(OcraError, match=r"model.safetensors is missing"):
+        OCRA.from_pretrained(folder)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "not valid JSON"),
+        ("[1]", "describes no model"),
+        ('{"model": {"glimpsez": 3}}', "glimpsez"),
+        ('{"model": {"glimpses": 0}}', "model.glimpses"),
+    ],
+)
+def test_a_bad_config_is_named(folder: Path, text: str, message: str) -> None:
+    (folder / "config.json").write_text(text)
+    with pytest.raises(OcraError, match=message):
+        OCRA.from_pretrained(folder)
+
+
+def test_weights_of_another_config_are_named(folder: Path) -> None:
+    path = folder / "model.safetensors"
+    tensors = load_file(path)
+    save_file({**tensors, "primary.bias": torch.zeros(3)}, path)
+    with pytest.raises(OcraError, match=r"'primary.bias' of shape \[3\]"):
+        OCRA.from_pretrained(folder)
+    save_file({**tensors, "surplus": torch.zeros(3)}, path)
+    with pytest.raises(OcraError, match=r"'surplus' that config.json does not know"):
+        OCRA.from_pretrained(folder)
+    del tensors["primary.bias"]
+    save_file(tensors, path)
+    with pytest.raises(OcraError, match=r"lacks the tensor 'primary.bias'"):
+        OCRA.from_pretrained(folder)
