@@ -1,0 +1,116 @@
+"""ocra demo: the system at work on test digits, in under a minute."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from ..data import Task, TaskConfig, make_task
+from ..errors import OcraError
+from ..evaluation import evaluate
+from ..inference import Knowledge, view
+from ..pretrained import load_with_metadata, shipped
+from ..viz import save_look
+from ..viz.grid import draw_grid
+from ..viz.record import Record, records
+from ..viz.style import save_figure
+from . import parse
+from .sources import truths_of
+
+PREFERRED = "multimnist-3"
+SHOWN, IN_GRID = 6, 50
+
+
+def main(args: list[str]) -> None:
+    """Run the command."""
+    parse(demo, args, "ocra demo")
+
+
+def demo(out: Path = Path("demo"), images: int = 3000, weights: str = PREFERRED) -> None:
+    """Recognise test digits with shipped weights, print the error, and draw how the model looks.
+
+    Example: ocra demo --out demo
+
+    Args:
+        out: Folder for the pictures.
+        images: Test images to score.
+        weights: Name of shipped weights for MultiMNIST, or a folder.
+    """
+    console = Console(highlight=False, soft_wrap=True)
+    started = time.monotonic()
+    if weights == PREFERRED and PREFERRED not in shipped():
+        raise OcraError("This build ships no weights; train some with: ocra train multimnist-3")
+    model, metadata = load_with_metadata(weights)
+    task, digits = _test_digits(console)
+    console.print(
+        f"[bold]{weights}[/bold]: {model.parameter_count:,} parameters, {model.config.glimpses} glimpses an image, "
+        f"on overlapping pairs of {digits}.\n"
+    )
+    batch = task.batch(np.arange(IN_GRID))
+    seen = records(
+        view(model, batch.images),
+        batch.images,
+        model.config,
+        Knowledge.of(model, metadata),
+        truths=truths_of(batch, task),
+        titles=[f"test image {i}" for i in range(IN_GRID)],
+    )
+    console.print(_answers(seen[:SHOWN]))
+    figures = evaluate(model, task, images=images).figures
+    low, high = figures["exact_error_interval"]
+    console.print(
+        f"\nOf {figures['n']:,} test images {figures['exact_error']:.1%} were not wholly right "
+        f"(95 % interval {low:.1%} to {high:.1%}); of single digits {figures['object_error']:.1%} were wrong.\n"
+    )
+    _draw(seen, out)
+    console.print(
+        f"Open {out}/look.png (what it saw and wrote), {out}/look.gif (moving), {out}/grid.png (fifty)."
+    )
+    console.print("Try next:  ocra predict YOUR_PICTURE.png     ocra look --task multimnist --index 7")
+    console.print("           ocra evaluate multimnist-3        ocra app   (needs pip install 'ocra\\[app]')")
+    console.print(f"[dim]{time.monotonic() - started:.0f} seconds[/dim]")
+
+
+def _test_digits(console: Console) -> tuple[Task, str]:
+    """MNIST's test digits, fetched if need be; without data or network, digits drawn from fonts."""
+    try:
+        return make_task(TaskConfig(download=True), "test"), "MNIST test digits"
+    except OcraError as error:
+        console.print(f"[yellow]MNIST is not at hand: {error}[/yellow]")
+        console.print(
+            "[yellow]Going on with digits drawn from fonts, which the model was not trained on: expect more "
+            "errors than the results table says.[/yellow]\n"
+        )
+        return make_task(TaskConfig(digits="glyphs"), "test"), "digits drawn from fonts"
+
+
+def _answers(seen: list[Record]) -> Table:
+    """What the model says of the first images, and which capsule won at each glimpse."""
+    table = Table("image", "there is", "the model says", "winner at each glimpse", "")
+    for index, record in enumerate(seen):
+        table.add_row(
+            str(index),
+            " ".join(record.truth or ()),
+            " ".join(record.prediction.labels),
+            "  ".join(f"{glimpse.winner} ({glimpse.length:.2f})" for glimpse in record.prediction.glimpses),
+            "[green]right[/green]" if record.right else "[red]wrong[/red]",
+        )
+    return table
+
+
+def _draw(seen: list[Record], out: Path) -> None:
+    """The figure and the animation of one image, and a grid of all."""
+    out.mkdir(parents=True, exist_ok=True)
+    chosen = next((record for record in seen if record.right and _won_once_each(record)), seen[0])
+    save_look(chosen, out / "look.png")
+    save_look(chosen, out / "look.gif")
+    save_figure(draw_grid(seen, title="MultiMNIST test images"), out / "grid.png")
+
+
+def _won_once_each(record: Record) -> bool:
+    """Whether each object was the winner at some glimpse: the clearest case to look at."""
+    return set(record.truth or ()) <= {glimpse.winner for glimpse in record.prediction.glimpses}
