@@ -39,7 +39,9 @@ main(sys.argv[2:])
 """
 
 
-def save_model(folder: Path, seed: int, task: str = "multimnist", **options: object) -> str:
+def save_model(
+    folder: Path, seed: int, task: str = "multimnist", names: list[str] | None = None, **options: object
+) -> str:
     """Write a small untrained model and return its folder."""
     torch.manual_seed(seed)
     model = OCRA(ModelConfig(**{**SMALL, **options}))
@@ -47,7 +49,7 @@ def save_model(folder: Path, seed: int, task: str = "multimnist", **options: obj
         with torch.no_grad():  # windows that differ from step to step, as trained ones do
             model.read_attention.weight.mul_(40)
             model.read_attention.bias.copy_(torch.tensor([0.2, -0.1, 0.0, -0.5]))
-    model.save_pretrained(folder, task={"name": task})
+    model.save_pretrained(folder, task={"name": task}, class_names=names)
     return str(folder)
 
 

@@ -176,6 +176,26 @@ def test_a_file_that_is_too_large_is_refused_in_words(visit, tmp_path):
     visitor.page.get_by_text("maximum").first.wait_for()
 
 
+def test_a_path_that_was_not_uploaded_is_refused_and_left_alone(server, tmp_path):
+    httpx = pytest.importorskip("httpx")
+    secret = tmp_path / "secret.png"
+    secret.write_text("not for the page")
+    api = f"{server.url}/gradio_api/queue"
+    events = httpx.get(f"{server.url}/config").json()["dependencies"]
+    upload = next(event for event in events if event["targets"][0][1] == "upload")
+    file = {"path": str(secret), "meta": {"_type": "gradio.FileData"}}
+    request = {
+        "data": [None, file, "three", 3, False, "five", 5],
+        "fn_index": upload["id"],
+        "session_hash": "x",
+    }
+    httpx.post(f"{api}/join", json=request).raise_for_status()
+    with httpx.stream("GET", f"{api}/data?session_hash=x", timeout=20) as answer:
+        last = next(line for line in answer.iter_lines() if "process_completed" in line)
+    assert '"success":false' in last
+    assert secret.read_text() == "not for the page"
+
+
 def test_two_models_side_by_side(visit):
     visitor = visit()
     visitor.page.get_by_label("Compare side by side").click()

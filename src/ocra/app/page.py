@@ -75,7 +75,6 @@ def build(networks: Networks) -> gr.Blocks:
                 models, second = _models(networks)
         gr.HTML(FOOTER, apply_default_css=False)
         _wire(page, Actions(Studio(networks)), sources, models, second, session, view, message)
-    page.queue(default_concurrency_limit=4)
     return page
 
 
@@ -212,20 +211,23 @@ def _wire(
     view: gr.HTML,
     message: gr.HTML,
 ) -> None:
-    """Connect every control to an action; the newest one wins over one that is still under way."""
+    """Connect every control to an action."""
     outputs = [session, view, message]
     known = [session, *models]
     asked = [session, sources.task, sources.number, *models]
     # Typed as Any: Gradio finds the events of our scripts, and of its own components, when the program runs.
     pad: Any = sources.pad
     gaze: Any = view
+    # One queue for all actions: each starts from the session that the one before it left.
     quiet: dict[str, Any] = {
         "show_progress": "hidden",
         "trigger_mode": "always_last",
         "api_visibility": "private",
+        "concurrency_id": "actions",
+        "concurrency_limit": 1,
     }
-    # A deferred event would arrive without its data, so those that carry any are all run, one after another.
-    carrying = quiet | {"trigger_mode": "multiple", "concurrency_limit": 1}
+    # A deferred event would arrive without its data, so those that carry any are all run.
+    carrying = quiet | {"trigger_mode": "multiple"}
     pad.drawn(actions.drawn, known, outputs, **carrying)
     gaze.force(actions.moved, known, outputs, **carrying)
     file, task, number = sources.file, sources.task, sources.number

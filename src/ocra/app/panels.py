@@ -19,6 +19,8 @@ from .looking import Look
 # Room around the image, as a share of its longer side, where windows may reach beyond it.
 MARGIN = 0.1
 MOST_ROWS = 14
+# A winner shorter than this hardly says that it has seen anything.
+WEAK = 0.2
 _BAR = '<span class="bar"><i></i><u hidden></u></span><data></data>'
 _TOUCH = 'tabindex="0" role="application" aria-label="Point here, or press the arrow keys, to move the gaze"'
 
@@ -171,8 +173,9 @@ def capsules(look: Look) -> str:
     """Bars of capsule lengths, at this step and summed up; view.js fills them in."""
     rows, chosen, total = _rows(look), set(look.answer.labels), look.network.config.object_capsules
     lines = "".join(
-        f'<tr class="{"chosen" if look.names[k] in chosen else ""}"><th scope="row">{escape(look.names[k])}'
-        f'</th><td class="length">{_BAR}</td><td class="sum">{_BAR}</td></tr>'
+        f'<tr class="{"chosen" if look.names[k] in chosen else ""}">'
+        f'<th scope="row" title="{escape(look.names[k])}">{escape(_short(look, k))}</th>'
+        f'<td class="length">{_BAR}</td><td class="sum">{_BAR}</td></tr>'
         for k in rows
     )
     notes = [] if len(rows) == total else [f"the {len(rows)} longest of {total} capsules"]
@@ -187,16 +190,18 @@ def capsules(look: Look) -> str:
 def film(look: Look) -> str:
     """Every step in small, to compare and to jump to."""
     assert look.trace.glimpses is not None and look.trace.winners is not None
+    lengths = look.trace.capsule_lengths[-1]
     frames = "".join(
         f'<li><button type="button" data-t="{t}" class="{"forced" if t in look.forced else ""}" '
         f'aria-label="Glimpse {t + 1}: {escape(look.names[winner])}">'
         f'<img alt="" src="{data_url(look.trace.glimpses[-1, t])}"><span>{t + 1}</span>'
-        f"<b>{escape(_short(look, winner))}</b></button></li>"
+        f'<b class="{"weak" if lengths[t, winner] < WEAK else ""}">{escape(_short(look, winner))}</b>'
+        "</button></li>"
         for t, winner in enumerate(look.trace.winners[-1].tolist())
     )
     return f'<ol class="film{" many" if look.glimpses > 6 else ""}">{frames}</ol>'
 
 
 def _short(look: Look, capsule: int) -> str:
-    """The name of a class; a dash for the background."""
-    return look.names[capsule] if capsule < look.network.config.classes else "–"
+    """The name of a class; a short one for the background."""
+    return look.names[capsule] if capsule < look.network.config.classes else "bg"

@@ -11,6 +11,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from threading import Event
 
+from PIL import Image, ImageDraw
+
 from ..errors import OcraError
 from .networks import Networks
 from .subjects import MOST_UPLOAD_BYTES
@@ -48,12 +50,22 @@ def serve(
             run_history=False,
             footer_links=[],
             max_file_size=MOST_UPLOAD_BYTES,
+            favicon_path=_favicon(Path(uploads) / "icon.png"),
             theme=theme(),
             head=f"<style>{(FOLDER / 'style.css').read_text('utf-8')}</style>",
         )
         print(f"OCRA is at {address(host, chosen)} (Ctrl+C ends it)", flush=True)
         _wait()
-        page.close(verbose=False)
+
+
+def _favicon(path: Path) -> Path:
+    """Draw the sign in the browser's tab: a window around a spot."""
+    sign = Image.new("RGB", (64, 64), "#101112")
+    pen = ImageDraw.Draw(sign)
+    pen.ellipse((24, 20, 42, 38), fill="white")
+    pen.rectangle((12, 9, 52, 49), outline="#e69f00", width=5)
+    sign.save(path)
+    return path
 
 
 def _wait() -> None:
