@@ -47,8 +47,8 @@ def demo(out: Path = Path("demo"), images: int = 3000, weights: str = PREFERRED)
     model, metadata = load_with_metadata(weights)
     task, digits = _test_digits(console)
     console.print(
-        f"[bold]{weights}[/bold]: {model.parameter_count:,} parameters, {model.config.glimpses} glimpses an image, "
-        f"on overlapping pairs of {digits}.\n"
+        f"[bold]{weights}[/bold]: {model.parameter_count:,} parameters, {model.config.glimpses} glimpses an "
+        f"image, on overlapping pairs of {digits}.\n"
     )
     batch = task.batch(np.arange(IN_GRID))
     seen = records(
@@ -64,7 +64,8 @@ def demo(out: Path = Path("demo"), images: int = 3000, weights: str = PREFERRED)
     low, high = figures["exact_error_interval"]
     console.print(
         f"\nOf {figures['n']:,} test images {figures['exact_error']:.1%} were not wholly right "
-        f"(95 % interval {low:.1%} to {high:.1%}); of single digits {figures['object_error']:.1%} were wrong.\n"
+        f"(95 % interval {low:.1%} to {high:.1%}); "
+        f"of single digits {figures['object_error']:.1%} were wrong.\n"
     )
     _draw(seen, out)
     console.print(
