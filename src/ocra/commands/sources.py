@@ -45,7 +45,8 @@ def load_network(weights: str | None, task: str | None = None) -> Network:
             )
         weights = USUAL_WEIGHTS[task or "multimnist"]
     model, metadata = load_with_metadata(weights)
-    return Network(model, Knowledge.of(model, metadata), metadata, Path(weights).name or weights)
+    name = metadata.get("name") or Path(weights).name or weights
+    return Network(model, Knowledge.of(model, metadata), metadata, str(name))
 
 
 def prepare_pictures(

@@ -107,8 +107,8 @@ def draw_path(axes: Axes, squares: NDArray[np.float32], *, windows: bool = True,
         x = min(max(squares[first, 0], left + edge), right - edge)
         y = min(max(squares[first, 1], top + edge), bottom - edge)
         axes.text(
-            x, y, text, ha="center", va="center_baseline", fontsize=size, weight="bold", color=BLACK, zorder=7,
-            bbox=badge,
+            x, y, text, ha="center", va="center_baseline", fontsize=size, weight="bold", color=BLACK,
+            zorder=7, bbox=badge,
         )  # fmt: skip
 
 

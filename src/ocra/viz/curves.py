@@ -1,0 +1,120 @@
+"""Curves of a training run as SVG that takes its colours from the page around it."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, NullFormatter
+
+from .style import BLUE, FAINT, GREEN, INK, MUTED, ORANGE, PURPLE, VERMILLION, new_figure, panel, styled
+
+WIDTH, HEIGHT = 4.4, 2.5
+COLOURS = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE)
+"""Blue and vermillion first: no kind of colour blindness confuses them."""
+MARKERS = ("", "o", "s", "^", "D")
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One line: its name and its points."""
+
+    name: str
+    x: Sequence[float]
+    y: Sequence[float]
+    marked: bool = False
+    """Show each point: for values that are measured now and then."""
+
+
+def draw_curves(curves: Sequence[Curve], *, percent: bool = False, logarithmic: bool = False) -> Figure:
+    """Lines over the images seen, each named at its end."""
+    with styled():
+        figure = new_figure(WIDTH, HEIGHT, paper="none")
+        axes = panel(figure, 0.52, 0.12, WIDTH - 0.52 - _room_for_names(curves), HEIGHT - 0.12 - 0.46)
+        for number, curve in enumerate(curves):
+            style: dict[str, Any] = (
+                {"marker": MARKERS[number % len(MARKERS)] or "o", "markersize": 3.5} if curve.marked else {}
+            )
+            colour = COLOURS[number % len(COLOURS)]
+            axes.plot(curve.x, curve.y, color=colour, linewidth=1.8, solid_joinstyle="round", **style)
+        if logarithmic:
+            axes.set_yscale("log")
+            axes.yaxis.set_minor_formatter(NullFormatter())
+        else:
+            axes.set_ylim(bottom=0)
+        if percent:
+            axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g} %"))
+        axes.xaxis.set_major_formatter(FuncFormatter(_short_number))
+        axes.locator_params(axis="x", nbins=5)
+        axes.set_xlabel("images seen", fontsize=8.5, color=MUTED)
+        axes.tick_params(labelsize=8.5, color=FAINT)
+        axes.grid(axis="y", color=FAINT, linewidth=0.5, alpha=0.6)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.patch.set_alpha(0)
+        _name_lines(axes, curves)
+    return figure
+
+
+def _room_for_names(curves: Sequence[Curve]) -> float:
+    return 0.2 + (0.072 * max(len(curve.name) for curve in curves) if len(curves) > 1 else 0)
+
+
+def _name_lines(axes: Axes, curves: Sequence[Curve]) -> None:
+    """Names at the ends of the lines, moved apart where they would touch."""
+    if len(curves) < 2:
+        return
+    to_screen = axes.transData.transform
+    ends = sorted((float(to_screen((curve.x[-1], curve.y[-1]))[1]), k) for k, curve in enumerate(curves))
+    apart = 12.0
+    placed: list[float] = []
+    for height, _ in ends:
+        placed.append(max(height, placed[-1] + apart) if placed else height)
+    bottom, top = axes.bbox.y0, axes.bbox.y1
+    surplus = max(0.0, placed[-1] - top)
+    for (_, k), height in zip(ends, placed, strict=True):
+        axes.text(
+            1.02, (height - surplus - bottom) / (top - bottom), curves[k].name, transform=axes.transAxes,
+            color=COLOURS[k % len(COLOURS)], fontsize=8.5, va="center", weight="bold",
+        )  # fmt: skip
+
+
+def _short_number(value: float, _: int = 0) -> str:
+    """1 500 000 as 1.5 M."""
+    for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= size:
+            return f"{value / size:g} {letter}"
+    return f"{value:g}"
+
+
+# Colours of the drawing that the page replaces by its own, so that dark pages get light lines.
+PAGE_COLOURS = {
+    INK: "currentColor",
+    MUTED: "var(--muted)",
+    FAINT: "var(--line)",
+    BLUE: "var(--blue)",
+    VERMILLION: "var(--vermillion)",
+    GREEN: "var(--green)",
+    PURPLE: "var(--purple)",
+    ORANGE: "var(--orange)",
+}
+
+
+def to_svg(figure: Figure, name: str, description: str) -> str:
+    """A figure as an SVG element to put into a page; `name` keeps its ids apart from those of others."""
+    text = io.StringIO()
+    with styled():
+        figure.savefig(text, format="svg", transparent=True, metadata={"Date": None})
+    svg = text.getvalue()
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+    svg = re.sub(r'\b(id="|href="#|url\(#)', rf"\g<1>{name}-", svg)
+    for colour, variable in PAGE_COLOURS.items():
+        svg = re.sub(re.escape(colour), variable, svg, flags=re.IGNORECASE)
+    svg = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", svg, count=1)
+    svg = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", svg, count=1)
+    return svg.replace("<svg", f'<svg role="img" aria-label="{description}"', 1)
