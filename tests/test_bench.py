@@ -1,0 +1,48 @@
+"""The benchmark: its arithmetic is right and its output is what it says."""
+
+import json
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from ocra import OCRA
+from ocra.benchmark import multiply_adds
+from ocra.cli import main
+from ocra.presets import preset
+
+
+@pytest.mark.parametrize("name", ["multimnist-3", "cluttered-5", "svhn-12", "multimnist-recurrent-3"])
+def test_multiply_adds_agree_with_a_count_of_the_operations(name: str) -> None:
+    config = preset(name).model
+    model = OCRA(config).eval()
+    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+        model(torch.rand(2, *config.image_shape))
+    # The counter does not see the routing, which is made of sums; everything else it does.
+    counted = counter.get_total_flops() / 2 / 2
+    routing = config.glimpses * (2 * config.routings - 1) * config.primary_capsules
+    routing *= config.object_capsules * config.capsule_size
+    assert multiply_adds(config) - routing == pytest.approx(counted, rel=0.02)
+
+
+def test_bench_prints_one_json_object_with_every_figure(capsys: pytest.CaptureFixture[str]) -> None:
+    words = (
+        "bench --preset multimnist-3 --mode train --seconds 0.2 --batch 16 --processes 2 --no-compile --json"
+    )
+    assert main(words.split()) == 0
+    result = json.loads(capsys.readouterr().out)
+    (row,) = result["rows"]
+    assert result["gemm_gflops"] > 0
+    assert (row["preset"], row["mode"], row["batch"], row["processes"]) == ("multimnist-3", "train", 16, 2)
+    assert row["images_per_second"] > 0 and 0 < row["share_of_peak"] < 1
+    assert row["times_plain"] > 0 and row["peak_memory_mb"] > 0
+
+
+def test_bench_of_an_unknown_preset_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "--preset", "multimnist-4"]) == 2
+    assert "multimnist-4" in capsys.readouterr().err
+
+
+def test_more_processes_than_images_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main("bench --preset multimnist-3 --batch 2 --processes 3".split()) == 1
+    assert "cannot share a batch of 2" in capsys.readouterr().err

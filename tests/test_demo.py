@@ -1,0 +1,32 @@
+"""The demo works with and without MNIST at hand."""
+
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from ocra import OCRA, ModelConfig
+from ocra.cli import main
+
+
+@pytest.fixture
+def weights(tmp_path: Path) -> Path:
+    folder = tmp_path / "weights"
+    OCRA(ModelConfig(glimpses=2, hidden=16, primary_capsules=4)).save_pretrained(folder)
+    return folder
+
+
+def test_without_mnist_the_demo_goes_on_with_glyphs_and_says_so(
+    weights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("OCRA_DATA", raising=False)
+    monkeypatch.setenv("OCRA_CACHE", str(tmp_path / "empty"))
+    monkeypatch.setenv("PATH", "")  # no npm either
+    monkeypatch.setattr("ocra.data.fetch.MNIST_MIRRORS", ("file:///nowhere/",))
+    out = tmp_path / "demo"
+    assert main(["demo", "--weights", str(weights), "--images", "20", "--out", str(out)]) == 0
+    said = capsys.readouterr().out
+    assert "drawn from fonts" in said and "Of 20 test images" in said
+    for name in ("look.png", "look.gif", "grid.png"):
+        with Image.open(out / name) as picture:
+            assert min(picture.size) > 100
