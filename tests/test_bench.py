@@ -44,5 +44,5 @@ def test_bench_of_an_unknown_preset_is_one_sentence(capsys: pytest.CaptureFixtur
 
 
 def test_more_processes_than_images_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main("bench --preset multimnist-3 --batch 2 --processes 3".split()) == 1
+    assert main(["bench", "--preset", "multimnist-3", "--batch", "2", "--processes", "3"]) == 1
     assert "cannot share a batch of 2" in capsys.readouterr().err
