@@ -25,11 +25,12 @@ def run(program: str, **environment: str) -> subprocess.CompletedProcess[str]:
         env={**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1", **environment},
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=500,
     )
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_the_compiled_step_agrees_with_the_plain_one() -> None:
     """Outputs and gradients, at the first glimpse and at later ones, for any number of glimpses."""
     config = SMALL
@@ -65,6 +66,7 @@ assert len(said) == 1, said
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_a_model_goes_on_uncompiled_where_there_is_no_compiler(tmp_path: Path) -> None:
     missing = str(tmp_path / "no-such-compiler")
     result = run(WITHOUT_COMPILER, CXX=missing, CC=missing, TORCHINDUCTOR_CACHE_DIR=str(tmp_path / "cache"))
