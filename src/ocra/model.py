@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from numbers import Integral
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -19,6 +19,7 @@ from .convolution import convolve_and_pool
 from .errors import OcraError
 from .interventions import Interventions, Lesion, StepControl
 from .numerics import at_least_float32
+from .recurrence import Recurrence
 from .trace import Trace, Windows
 
 
@@ -43,32 +44,6 @@ class Step(NamedTuple):
     write_window: Window | None
     winner: Tensor | None  # [batch]
     couplings: Tensor | None  # [batch, primary, objects]
-
-
-class Recurrence(nn.Module):
-    """An LSTM cell that multiplies nothing by a zero state and, for a single pass, has no recurrent weights."""
-
-    def __init__(self, inputs: int, hidden: int, recurrent: bool) -> None:
-        super().__init__()
-        bound = hidden**-0.5
-        self.weight_ih = nn.Parameter(torch.empty(4 * hidden, inputs).uniform_(-bound, bound))
-        self.bias_ih = nn.Parameter(torch.empty(4 * hidden).uniform_(-bound, bound))
-        if recurrent:
-            self.weight_hh = nn.Parameter(torch.empty(4 * hidden, hidden).uniform_(-bound, bound))
-            self.bias_hh = nn.Parameter(torch.empty(4 * hidden).uniform_(-bound, bound))
-        self.recurrent = recurrent
-
-    def forward(self, inputs: Tensor, state: tuple[Tensor, Tensor] | None) -> tuple[Tensor, Tensor]:
-        """Next hidden and cell state [batch, hidden] from inputs [batch, inputs]; None stands for zeros."""
-        bias = self.bias_ih + self.bias_hh if self.recurrent else self.bias_ih
-        gates = F.linear(inputs, self.weight_ih, bias)
-        if state is not None and self.recurrent:
-            gates = torch.addmm(gates, state[0], self.weight_hh.t())
-        enter, keep, new, out = at_least_float32(gates).chunk(4, 1)
-        cell = enter.sigmoid() * new.tanh()
-        if state is not None:
-            cell = cell + keep.sigmoid() * state[1]
-        return out.sigmoid() * cell.tanh(), cell
 
 
 class OCRA(nn.Module):
@@ -194,6 +169,7 @@ class OCRA(nn.Module):
 
     def _convolve(self, glimpse: Tensor) -> Tensor:
         """Two convolutions with pooling (line 5): [batch, features], channel by channel as in the paper."""
+        assert self.convolution1.bias is not None
         maps = convolve_and_pool(glimpse, self.convolution1.weight, self.convolution1.bias)
         maps = F.relu(F.max_pool2d(self.convolution2(maps), 2))
         return maps.flatten(1)
@@ -313,11 +289,13 @@ class OCRA(nn.Module):
 
         return load(name)
 
-    def save_pretrained(self, folder: str | Path, **metadata: object) -> None:
+    def save_pretrained(
+        self, folder: str | Path, storage: Literal["float32", "float16"] = "float32", **metadata: object
+    ) -> None:
         """Write `config.json` and `model.safetensors` into a folder, the layout of the Hugging Face hub."""
         from .pretrained import save
 
-        save(self, folder, **metadata)
+        save(self, folder, storage, **metadata)
 
 
 def _at_least_one(name: str, value: int) -> int:

@@ -1,0 +1,35 @@
+"""The LSTM of the encoder and the decoder, RNN^enc and RNN^dec of Pseudocode 1."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from .numerics import at_least_float32
+
+
+class Recurrence(nn.Module):
+    """An LSTM cell that multiplies nothing by a zero state and, for a single pass, has no recurrent weights."""
+
+    def __init__(self, inputs: int, hidden: int, recurrent: bool) -> None:
+        super().__init__()
+        bound = hidden**-0.5
+        self.weight_ih = nn.Parameter(torch.empty(4 * hidden, inputs).uniform_(-bound, bound))
+        self.bias_ih = nn.Parameter(torch.empty(4 * hidden).uniform_(-bound, bound))
+        if recurrent:
+            self.weight_hh = nn.Parameter(torch.empty(4 * hidden, hidden).uniform_(-bound, bound))
+            self.bias_hh = nn.Parameter(torch.empty(4 * hidden).uniform_(-bound, bound))
+        self.recurrent = recurrent
+
+    def forward(self, inputs: Tensor, state: tuple[Tensor, Tensor] | None) -> tuple[Tensor, Tensor]:
+        """Next hidden and cell state [batch, hidden] from inputs [batch, inputs]; None stands for zeros."""
+        bias = self.bias_ih + self.bias_hh if self.recurrent else self.bias_ih
+        gates = F.linear(inputs, self.weight_ih, bias)
+        if state is not None and self.recurrent:
+            gates = torch.addmm(gates, state[0], self.weight_hh.t())
+        enter, keep, new, out = at_least_float32(gates).chunk(4, 1)
+        cell = enter.sigmoid() * new.tanh()
+        if state is not None:
+            cell = cell + keep.sigmoid() * state[1]
+        return out.sigmoid() * cell.tanh(), cell
