@@ -15,6 +15,8 @@ from torch import Tensor
 KERNEL = 5
 PAD = KERNEL // 2
 FIELD = KERNEL + 1  # side of the square that the four outputs of a pooled one look at
+# PyTorch 2.6 cannot tell; there an exported model holds our operator unless it is exported under no_grad.
+_exporting = getattr(torch.compiler, "is_exporting", lambda: False)
 
 
 def convolve_and_pool(images: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
@@ -22,7 +24,7 @@ def convolve_and_pool(images: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 
     images [batch, channels, height, width], weight [filters, channels, 5, 5], bias [filters].
     """
-    plain = torch.is_autocast_enabled(images.device.type) or torch.compiler.is_exporting()
+    plain = torch.is_autocast_enabled(images.device.type) or _exporting()
     if images.device.type == "cpu" and torch.is_grad_enabled() and not plain:
         return _pooled(images.to(weight.dtype).contiguous(), weight, bias)[0].permute(0, 3, 1, 2)
     return F.relu(F.max_pool2d(F.conv2d(images, weight, bias, padding=PAD), 2))
