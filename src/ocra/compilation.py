@@ -23,7 +23,9 @@ def compiled_or_eager(function: Callable[..., Result]) -> Callable[..., Result]:
                 return compiled(*args, **kwargs)
             except (torch._dynamo.exc.TorchDynamoException, torch._inductor.exc.InductorError) as error:
                 failed = True
-                warnings.warn(f"Compilation failed, going on uncompiled: {str(error).splitlines()[0]}", stacklevel=2)
+                warnings.warn(
+                    f"Compilation failed, going on uncompiled: {str(error).splitlines()[0]}", stacklevel=2
+                )
         return function(*args, **kwargs)
 
     return call

@@ -111,5 +111,7 @@ class ModelConfig:
         """Make a config from a parsed JSON object; unknown names are refused."""
         unknown = sorted(set(values) - {field.name for field in dataclasses.fields(cls)})
         if unknown:
-            raise OcraError(f"Unknown model option {', '.join(unknown)}; was the file written by a newer version?")
+            raise OcraError(
+                f"Unknown model option {', '.join(unknown)}; was the file written by a newer version?"
+            )
         return cls(**values)
