@@ -1,0 +1,202 @@
+"""Model cards: what shipped weights are, how they were made, how good they are and what they are bad at."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..presets import PRESETS
+from .groups import test_of
+from .results import Result
+from .scores import glimpse_series, main_evaluation
+from .words import hours, interval, markdown_table, millions, percent
+
+DATA = {
+    "multimnist": "MultiMNIST, made on the fly from MNIST: two overlapping digits of different classes on "
+    "36×36 pixels, each shifted by up to 4 pixels.",
+    "cluttered": "Cluttered MNIST, made on the fly from MNIST: two digits, which may be of one class, and "
+    "six 8×8 fragments of others anywhere on 100×100 pixels.",
+    "svhn": "Street View House Numbers, format 1: numbers of one to five digits, cropped by the true boxes "
+    "of their digits (at test time too), grey, inverted, 64×64 pixels. Training images are varied: shift, "
+    "scale, rotation, contrast, noise, margin of the crop.",
+    "folder": "A folder of labelled pictures.",
+}
+SPLITS = {
+    "mnist": "The digits are 54,000 of MNIST's 60,000 training digits; the other 6,000 serve validation, and "
+    "the test images are made from MNIST's test digits.",
+    "svhn": "Trained on the train set{extra}; a part of it serves validation, and the official test set "
+    "gives the figures below.",
+}
+LICENCES = {
+    "mnist": (
+        "cc-by-sa-3.0",
+        "Trained on MNIST (Y. LeCun, C. Cortes, C. J. C. Burges), which is licensed CC BY-SA 3.0; the "
+        "program is under the MIT licence.",
+    ),
+    "svhn": (
+        "other",
+        "**For non-commercial use only**, as the data set is: Y. Netzer, T. Wang, A. Coates, A. Bissacco, "
+        "B. Wu, A. Y. Ng, *Reading Digits in Natural Images with Unsupervised Feature Learning*, 2011. The "
+        "program is under the MIT licence.",
+    ),
+}
+
+
+def model_card(name: str, result: Result, images_seen: int | None = None, storage: str = "float16") -> str:
+    """The README.md of shipped weights. images_seen: by the weights, if they are not the run's best ones."""
+    config = result.config
+    source = "svhn" if config["task"]["name"] == "svhn" else "mnist"
+    licence, terms = LICENCES[source]
+    description = PRESETS[name].description if name in PRESETS else config.get("description", "")
+    parts = [
+        f"---\nlibrary_name: ocra\nlicense: {licence}\ntags: [ocra, capsules, attention, glimpses]\n---",
+        f"# {name}",
+        f"{description}. This card is made from a recorded run, `benchmarks/results/{result.name}.json`.",
+        f'```python\nimport ocra\n\nmodel = ocra.OCRA.from_pretrained("{name}")\n```',
+        _data(config),
+        _recipe(result, images_seen or result.best_images, storage),
+        _figures(name, result),
+        _weaknesses(result),
+        f"## Licence\n\n{terms}",
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _data(config: dict[str, Any]) -> str:
+    task = config["task"]
+    splits = SPLITS["svhn"].format(extra=" and the extra set" if task["extra"] else " only")
+    if task["name"] != "svhn":
+        splits = SPLITS["mnist"] if task["digits"] == "mnist" else "The digits are glyphs drawn from fonts."
+    return f"## Data\n\n{DATA[task['name']]} {splits}"
+
+
+def _recipe(result: Result, images_seen: int, storage: str) -> str:
+    training, loss = result.config["training"], result.config["loss"]
+    rows = [
+        ["images seen by these weights", f"{images_seen:,}"],
+        ["images of the whole run", f"{result.images:,}" + _stopped(result)],
+        ["CPU hours of the whole run", f"{hours(result.cpu_seconds)} ({result.processes} process(es))"],
+        ["seed", str(result.seed)],
+        ["date", result.date],
+        ["batch", str(training["batch"])],
+        ["optimiser", f"Adam, β₂ {training['beta2']}, gradients clipped to norm {training['clip']:g}"],
+        ["learning rate", f"{training['learning_rate']:g}, {training['schedule']}"],
+        ["warm-up", f"{millions(training['warmup_images'])} images"],
+        ["averaged weights", str(training["average"] or "no")],
+        ["single objects at first", _until(training["single_until_images"])],
+        ["weight of reconstruction", f"{loss['reconstruction_weight']:g}"],
+        ["started from", result.start_from or "random weights"],
+        ["stored as", storage],
+        [
+            "versions",
+            ", ".join(f"{key} {value}" for key, value in result.versions.items() if key != "platform"),
+        ],
+        ["commit", (result.commit or "unknown")[:12]],
+    ]
+    notes = [result.notes] if result.notes else []
+    if result.start_from:
+        notes.append(f"The images that {result.start_from} had seen are not counted above.")
+    return "\n\n".join(["## Recipe", markdown_table(["", ""], rows, 2), *notes])
+
+
+def _stopped(result: Result) -> str:
+    return f" (of {result.planned:,} planned; not at its end yet)" if result.stopped_early else ""
+
+
+def _until(images: int) -> str:
+    return f"share falls to none over {millions(images)} images" if images else "no"
+
+
+def _figures(name: str, result: Result) -> str:
+    """Test figures with their commands, and the paper's beside them."""
+    tests = [test_of(result)]
+    if result.config["task"]["name"] == "multimnist":
+        tests.append(main_evaluation(result.evaluations, result.config, 6))
+    found = [test for test in tests if test is not None]
+    if not found:
+        return "## Test\n\nNot tested yet."
+    rows = [
+        [
+            _test_name(test), f"{test['n']:,}", percent(test["exact_error"]), interval(test),
+            percent(test["object_error"]), f"{test['reconstruction_mse']:.4f}",
+        ]
+        for test in found
+    ]  # fmt: skip
+    titles = [
+        "test set",
+        "images",
+        "exact error, %",
+        "95 % interval",
+        "per-object error, %",
+        "reconstruction MSE",
+    ]
+    parts = ["## Test", markdown_table(titles, rows)]
+    if name in PRESETS:
+        parts.append(
+            f"The paper's exact error for this network is {PRESETS[name].paper_error} % (quoted, not ours)."
+        )
+    commands = "\n".join(test["command"] for test in found)
+    parts.append(f"```\n{commands}\n```")
+    if "lengths" in found[0]:
+        lengths = [
+            [length, f"{row['n']:,}", percent(row["exact_error"]), percent(row["digit_error"])]
+            for length, row in found[0]["lengths"].items()
+        ]
+        titles = ["digits in the number", "numbers", "whole numbers wrong, %", "digits wrong, %"]
+        parts.append(markdown_table(titles, lengths))
+    return "\n\n".join(parts)
+
+
+def _test_name(test: dict[str, Any]) -> str:
+    return test["task"] if test.get("shift") is None else f"{test['task']}, shifts to {test['shift']} px"
+
+
+def _weaknesses(result: Result) -> str:
+    """What the test says about where the model goes wrong."""
+    test = test_of(result)
+    if test is None:
+        return ""
+    lines = []
+    if classes := test.get("classes"):
+        worst = sorted(classes.items(), key=lambda item: -item[1])[:3]
+        lines.append(
+            "- Digits it misses most: "
+            + ", ".join(f"{name} ({percent(share)} %)" for name, share in worst)
+            + "."
+        )
+    if confusions := test.get("confusions"):
+        named = [
+            f"{true} taken for {answer} ({percent(share)} % of all {true})"
+            if answer != "none"
+            else f"{true} not named ({percent(share)} % of all {true})"
+            for true, answer, share in confusions[:3]
+        ]
+        lines.append(f"- Mistakes it makes most: {', '.join(named)}.")
+    if pairs := test.get("hardest_pairs"):
+        named = [f"{name.replace(' ', ' and ')} ({percent(share)} %)" for name, share, _ in pairs[:3]]
+        lines.append(f"- Pairs it gets wrong most: {', '.join(named)}.")
+    if lengths := test.get("lengths"):
+        length, row = max(lengths.items(), key=lambda item: item[1]["exact_error"])
+        lines.append(f"- Numbers of {length} digits: {percent(row['exact_error'])} % are read wrongly.")
+    series = glimpse_series(result.evaluations, result.config)
+    if series:
+        shown = ", ".join(f"{count}: {percent(error)} %" for count, error, _ in series)
+        lines.append(
+            f"- Error by number of glimpses, on {min(n for *_, n in series):,} images or more: {shown}."
+        )
+    lines.append(f"- {_beyond(result.config['task']['name'])}")
+    return "## What it is bad at\n\n" + "\n".join(lines)
+
+
+def _beyond(task: str) -> str:
+    """What the network cannot know from its training."""
+    if task == "multimnist":
+        return (
+            "It always names two different digits: images with one digit, with three, or with the same digit "
+            "twice are outside what it learnt, as are digits of another size."
+        )
+    if task == "cluttered":
+        return (
+            "It always names two digits, of MNIST's size: other numbers of digits and other sizes are "
+            "outside what it learnt."
+        )
+    return "It expects a crop close around the number: it does not find a number in a street scene."

@@ -1,0 +1,96 @@
+"""Runs side by side through Ray: one task for each run, restarted where its worker dies."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ..errors import OcraError
+from ..presets import Spec
+from .plan import Job
+from .runner import Say, carry_out, outcome, record
+
+RESTARTS = 5
+# Runs talk through files; what goes through Ray's store are their names and settings.
+STORE_BYTES = 100_000_000
+
+
+def join(address: str) -> Any:
+    """The ray module, connected to `address`; 'auto' is a cluster that runs here, or else one started now."""
+    try:
+        import ray
+        from ray.exceptions import RayError
+    except ImportError:
+        raise OcraError("--ray needs Ray; run: pip install 'ocra[ray]'.") from None
+    if ray.is_initialized():
+        return ray
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # a cluster started here reports to nobody
+    options: dict[str, Any] = {"log_to_driver": False, "logging_level": "warning"}
+    try:
+        ray.init(address=address, **options)
+    except (ConnectionError, ValueError, RuntimeError, RayError) as error:
+        if address != "auto":
+            reason = (str(error).strip().splitlines() or ["no answer"])[0]
+            raise OcraError(f"There is no Ray cluster at {address}: {reason}") from None
+        ray.init(include_dashboard=False, object_store_memory=STORE_BYTES, **options)
+    return ray
+
+
+def run_side_by_side(
+    jobs: list[Job], runs: Path, results: Path, *, address: str = "auto", processes: int = 1,
+    say: Say = print, after: Callable[[], None] = lambda: None,
+) -> None:  # fmt: skip
+    """Make all runs on a Ray cluster whose machines share the folder `runs`.
+
+    A run uses one process with one thread unless told otherwise, so that a machine takes one run per core. A
+    run whose worker dies is started again and goes on from its checkpoint. The others go on whatever becomes
+    of one of them; what went wrong is said at the end.
+    """
+    ray = join(address)
+    resources = ray.cluster_resources()
+    needs = {"num_cpus": max(1, processes), "num_gpus": max(1, processes) if resources.get("GPU") else 0}
+    task = ray.remote(**needs, max_retries=RESTARTS)(_run)
+    waiting = {
+        task.remote(job.spec.to_dict(), str((runs / job.name).resolve()), max(1, processes)): job
+        for job in jobs
+    }
+    say(f"{len(jobs)} runs on {int(resources.get('CPU', 0))} cores of a Ray cluster")
+    problems = []
+    try:
+        while waiting:
+            (done,), _ = ray.wait(list(waiting), num_returns=1)
+            job = waiting.pop(done)
+            problem = _finish(ray, done, job, runs, results, say)
+            if problem:
+                problems.append(problem)
+                say(problem)
+            after()
+    finally:
+        for reference in waiting:
+            ray.cancel(reference)
+    if problems:
+        raise OcraError(f"{len(problems)} of {len(jobs)} runs did not end: {problems[0]}")
+
+
+def _run(spec: dict[str, Any], folder: str, processes: int) -> str:
+    """What a worker does: one run, from wherever it is to its end."""
+    import torch
+
+    torch.set_num_threads(1)
+    return carry_out(Spec.from_dict(spec), Path(folder), processes, quiet=True)
+
+
+def _finish(ray: Any, reference: Any, job: Job, runs: Path, results: Path, say: Say) -> str:
+    """Record a run that has ended; returns what went wrong, if anything did."""
+    from ray.exceptions import RayError, RayTaskError
+
+    try:
+        result = record(runs / job.name, results, failed=ray.get(reference))
+    except RayTaskError as error:
+        return f"{job.name}: {error.cause if isinstance(error.cause, OcraError) else error}"
+    except (RayError, OcraError) as error:
+        return f"{job.name}: {error}"
+    say(f"{job.name}: {outcome(result)}")
+    return ""

@@ -1,0 +1,144 @@
+"""Plots of recorded results: error against images seen, and against glimpses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, MaxNLocator, NullFormatter, NullLocator, ScalarFormatter
+
+from ..presets import PRESETS
+from ..viz.style import (
+    BLACK,
+    BLUE,
+    FAINT,
+    GREEN,
+    MUTED,
+    ORANGE,
+    PURPLE,
+    SKY,
+    VERMILLION,
+    new_figure,
+    save_figure,
+    styled,
+)
+from .milestones import AUTHORS_ERROR, AUTHORS_IMAGES, milestone
+from .results import Result
+from .scores import glimpse_series
+
+COLOURS = (BLUE, ORANGE, GREEN, VERMILLION, PURPLE, SKY, BLACK)
+TASKS = {"multimnist": "MultiMNIST", "cluttered": "Cluttered MNIST", "svhn": "House numbers"}
+
+
+def draw_all(results: list[Result], folder: Path) -> dict[str, Path]:
+    """Draw every plot there are results for; returns their titles and files."""
+    drawn = {}
+    for task, title in TASKS.items():
+        own = [result for result in results if result.config["task"]["name"] == task]
+        if any(result.validation for result in own):
+            path = folder / f"error-against-images-{task}.svg"
+            save_figure(against_images(own, title), path)
+            drawn[f"{title}: validation error against images seen"] = path
+    if any(glimpse_series(result.evaluations, result.config) for result in results):
+        path = folder / "error-against-glimpses.svg"
+        save_figure(against_glimpses(results), path)
+        drawn["Test error against the number of glimpses a model is given"] = path
+    return drawn
+
+
+def against_images(results: list[Result], title: str) -> Figure:
+    """Validation error of each run over the images it saw; the paper's test errors as lines across."""
+    with styled():
+        figure, axes = _axes("images seen", "validation error, %", title)
+        presets = list(dict.fromkeys(result.preset for result in results))
+        for result in results:
+            colour = COLOURS[presets.index(result.preset) % len(COLOURS)]
+            images = [point[0] / 1e6 for point in result.validation]
+            axes.plot(images, [100 * point[1] for point in result.validation], color=colour, linewidth=1.2)
+        for number, preset in enumerate(presets):
+            colour = COLOURS[number % len(COLOURS)]
+            axes.plot([], [], color=colour, label=preset)
+            if paper := _paper_error(preset):
+                axes.axhline(paper, color=colour, linewidth=0.8, linestyle=":")
+        axes.plot([], [], color=MUTED, linewidth=0.8, linestyle=":", label="the paper's test error")
+        axes.set_xlabel("images seen, millions")
+        axes.set_yscale("log")
+        _plain_percent(axes)
+        axes.legend(frameon=False)
+    return figure
+
+
+def against_glimpses(results: list[Result]) -> Figure:
+    """Test error of each model when it is given fewer or more glimpses than it was trained with."""
+    with styled():
+        title = "Each model with fewer or more glimpses than it was trained with (ring)"
+        figure, axes = _axes("glimpses", "test error, %", title)
+        number = 0
+        for result in results:
+            series = glimpse_series(result.evaluations, result.config)
+            if not series:
+                continue
+            colour, own = COLOURS[number % len(COLOURS)], result.config["model"]["glimpses"]
+            number += 1
+            counts, errors = [point[0] for point in series], [100 * point[1] for point in series]
+            axes.plot(
+                counts, errors, color=colour, marker="o", markersize=3, linewidth=1.2, label=result.preset
+            )
+            for count, error in zip(counts, errors, strict=True):
+                if count == own:
+                    axes.plot([count], [error], marker="o", markersize=9, fillstyle="none", color=colour)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.set_yscale("log")
+        _plain_percent(axes)
+        axes.legend(frameon=False)
+    return figure
+
+
+def until_error(result: Result, error: float = AUTHORS_ERROR) -> Figure:
+    """One run's validation error over images seen, its first point at or below `error`, and the authors'."""
+    with styled():
+        figure, axes = _axes("images seen, millions", "validation error, %", result.name)
+        images = [point[0] / 1e6 for point in result.validation]
+        axes.plot(
+            images, [100 * point[1] for point in result.validation], color=BLUE, label="ours, validation"
+        )
+        axes.axhline(100 * error, color=MUTED, linewidth=0.8, linestyle=":")
+        point = milestone(result, error)
+        if point is not None:
+            place = (point.images / 1e6, 100 * point.error)
+            axes.plot(*place, marker="o", color=BLUE)
+            axes.annotate(f"{point.images:,} images", place, (6, 8), textcoords="offset points", color=BLUE)
+        if error == AUTHORS_ERROR:
+            label = f"the authors' program, test: {AUTHORS_IMAGES:,} images (quoted)"
+            axes.plot(AUTHORS_IMAGES / 1e6, 100 * error, marker="D", linestyle="", color=ORANGE, label=label)
+        axes.set_yscale("log")
+        _plain_percent(axes)
+        axes.legend(frameon=False)
+    return figure
+
+
+def _axes(across: str, up: str, title: str) -> tuple[Figure, Axes]:
+    figure = new_figure(6.4, 3.8)
+    axes = figure.add_axes((0.11, 0.14, 0.86, 0.76))
+    axes.set_xlabel(across)
+    axes.set_ylabel(up)
+    axes.set_title(title, loc="left")
+    axes.grid(color=FAINT, linewidth=0.4, which="both")
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    return figure, axes
+
+
+def _plain_percent(axes: Axes) -> None:
+    """Percentages on a logarithmic axis as 5, 10, 20, 50 instead of powers of ten."""
+    axes.yaxis.set_major_locator(FixedLocator([1, 2, 3, 5, 7, 10, 15, 20, 30, 50, 70, 100]))
+    axes.yaxis.set_major_formatter(ScalarFormatter())
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_minor_formatter(NullFormatter())
+
+
+def _paper_error(preset: str) -> float | None:
+    """The paper's error in percent, if it is a figure and not a bound."""
+    text = PRESETS[preset].paper_error if preset in PRESETS else ""
+    return float(text.split(" ±")[0]) if "±" in text else None

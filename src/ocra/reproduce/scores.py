@@ -1,0 +1,122 @@
+"""What is kept of an evaluation: main figures, the command that gives them, and where the model is weak."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Any
+
+from ..presets import Spec
+from .settings import source_name
+
+WORST = 5
+_FIGURES = ("n", "exact_error", "exact_error_interval", "object_error", "reconstruction_mse", "output_error")
+
+
+def condense(values: dict[str, Any], command: str | None = None) -> dict[str, Any]:
+    """An evaluation as `ocra evaluate --json` gives it, in a few lines."""
+    kept: dict[str, Any] = {
+        "task": values["task"],
+        "split": values.get("split", "test"),
+        "shift": values.get("max_shift") if values["task"] == "multimnist" else None,
+        "seed": values.get("seed", 0),
+        "glimpses": values.get("glimpses"),
+    }
+    kept.update({name: _rounded(values[name]) for name in _FIGURES if name in values})
+    if "lengths" in values:
+        kept["lengths"] = _rounded(values["lengths"])
+    if "classes" in values:
+        kept["classes"] = {name: _rounded(row["error"]) for name, row in values["classes"].items()}
+    if "pairs" in values:
+        worst = sorted(values["pairs"].items(), key=lambda item: -item[1]["error"])[:WORST]
+        kept["hardest_pairs"] = [[name, _rounded(row["error"]), row["n"]] for name, row in worst]
+    if "confusion" in values:
+        kept["confusions"] = _worst_confusions(values["confusion"])
+    kept["command"] = command or evaluate_command(source_name(str(values.get("weights", "WEIGHTS"))), kept)
+    return kept
+
+
+def from_figures(figures: dict[str, Any], spec: Spec, command: str) -> dict[str, Any]:
+    """The test at the end of a run, as it stands in summary.json."""
+    about = {"task": spec.task.name, "max_shift": spec.task.max_shift, "glimpses": spec.model.glimpses}
+    return condense({**about, **figures}, command)
+
+
+def evaluate_command(weights: str, evaluation: dict[str, Any]) -> str:
+    """The command that gives the figures of an evaluation."""
+    words = ["ocra", "evaluate", weights, "--task", evaluation["task"], "--images", str(evaluation["n"])]
+    for option in ("seed", "shift", "glimpses"):
+        if evaluation.get(option) is not None:
+            words += [f"--{option}", str(evaluation[option])]
+    if evaluation["split"] != "test":
+        words += ["--split", evaluation["split"]]
+    return shlex.join(words)
+
+
+def same_test(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    """Whether two evaluations scored the same images in the same way."""
+    names = ("task", "split", "shift", "seed", "glimpses", "n")
+    return all(one.get(name) == other.get(name) for name in names)
+
+
+def main_evaluation(
+    evaluations: list[dict[str, Any]], config: dict[str, Any], shift: int | None = None
+) -> dict[str, Any] | None:
+    """Of all tests with the model's own number of glimpses the one on most images; of equal ones the latest.
+
+    shift: for MultiMNIST, another shift than that of training.
+    """
+    task, glimpses = config["task"], config["model"]["glimpses"]
+    wanted = None
+    if task["name"] == "multimnist":
+        wanted = task["max_shift"] if shift is None else shift
+    fitting = [
+        evaluation
+        for evaluation in evaluations
+        if evaluation["split"] == "test"
+        and evaluation["task"] == task["name"]
+        and evaluation.get("shift") == wanted
+        and evaluation.get("glimpses") in (glimpses, None)
+    ]
+    return max(reversed(fitting), key=lambda evaluation: evaluation["n"], default=None)
+
+
+def glimpse_series(evaluations: list[dict[str, Any]], config: dict[str, Any]) -> list[tuple[int, float, int]]:
+    """(glimpses, exact error, images) if a model was tested with several numbers of glimpses, else none."""
+    task = config["task"]
+    shift = task["max_shift"] if task["name"] == "multimnist" else None
+    by_count: dict[int, dict[str, Any]] = {}
+    for evaluation in evaluations:
+        if (evaluation["task"], evaluation["split"], evaluation.get("shift")) != (
+            task["name"],
+            "test",
+            shift,
+        ):
+            continue
+        count = evaluation.get("glimpses")
+        if count is not None and evaluation["n"] >= by_count.get(count, {"n": 0})["n"]:
+            by_count[count] = evaluation
+    series = [(count, by_count[count]["exact_error"], by_count[count]["n"]) for count in sorted(by_count)]
+    return series if len(series) > 1 else []
+
+
+def _worst_confusions(confusion: dict[str, Any]) -> list[list[Any]]:
+    """The mistakes made most often: true class, answer, share of the objects of that class."""
+    mistakes = [
+        (count / max(1.0, sum(row)), true, answered)
+        for true, row in zip(confusion["true"], confusion["counts"], strict=True)
+        for answered, count in zip(confusion["answered"], row, strict=True)
+        if count and true != answered
+    ]
+    worst = sorted(mistakes, key=lambda mistake: -mistake[0])[:WORST]
+    return [[true, answered, round(share, 6)] for share, true, answered in worst]
+
+
+def _rounded(value: Any) -> Any:
+    """Floats to six digits behind the point: errors of test sets need no more."""
+    if isinstance(value, float):
+        return round(value, 6)
+    if isinstance(value, list | tuple):
+        return [_rounded(item) for item in value]
+    if isinstance(value, dict):
+        return {name: _rounded(item) for name, item in value.items()}
+    return value

@@ -1,0 +1,303 @@
+"""docs/results.md, written from recorded results."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from ..model import OCRA
+from ..presets import PRESETS
+from .groups import Group, group_results, has_failed, test_of
+from .milestones import AUTHORS_ERROR, AUTHORS_IMAGES, Milestone, milestone
+from .plan import TABLES, paper_images
+from .results import Result
+from .words import NOTHING, hours, interval, markdown_table, millions, percent, spread
+
+NOT_RUN = "not run"
+PAPER = "the paper's error, % (not ours)"
+
+HEAD = """# Results
+
+Written by `ocra reproduce` from the files in `benchmarks/results`, each of which is one run that was really
+made; never edited by hand. `ocra reproduce all --table-only` writes it again.
+
+**Error** is the exact error on images of the test split: the share of images with anything wrong in the
+answer. Ours is that of the weights with the lowest validation error; ± is the standard deviation over
+runs with different seeds, and for a single run the 95 % interval of its test is given instead. A run
+has **failed** if it diverged or ended above 90 % error; failed runs are counted, and are not part of
+the mean. **CPU hours** are those of all processes together. Figures marked as the paper's or as quoted
+were not measured here.
+"""
+
+
+def report(results: list[Result], plots: dict[str, Path] | None = None, folder: Path | None = None) -> str:
+    """The whole page. plots: pictures by name, linked relative to `folder`, where the page is."""
+    groups = group_results(results)
+    sections = [HEAD, _main_table("multimnist", groups), _second_test_set(groups), _first_below(results)]
+    sections += [_ablations(groups), _main_table("cluttered", groups), _main_table("svhn", groups)]
+    sections += [_lengths(groups), _pictures(plots or {}, folder), _every_run(results), _how()]
+    return "\n\n".join(section.strip() for section in sections if section) + "\n"
+
+
+def _main_table(name: str, groups: list[Group]) -> str:
+    """The rows of a table of the paper, each as often as it was run under different settings."""
+    table = TABLES[name]
+    titles = ["model", "parameters", "our error, %", "runs", "failed", "images seen, each", "CPU hours, each"]
+    titles += ["test images", PAPER, "paper's images"]
+    rows = []
+    for preset in table.presets:
+        own = [group for group in groups if group.preset == preset]
+        rows += [_row(group) for group in own] or [_empty_row(preset)]
+    rows += [
+        [model, size or NOTHING, *[NOTHING] * 6, f"{error} (quoted)", NOTHING]
+        for model, size, error in table.others
+    ]
+    parts = [f"## {table.title}", table.remark, markdown_table(titles, rows)]
+    parts += _remarks([group for group in groups if group.preset in table.presets])
+    return "\n\n".join(parts)
+
+
+def _row(group: Group) -> list[str]:
+    spec = PRESETS[group.preset]
+    tested = sorted({int(n) for n in group.figures("n")})
+    return [
+        _label(group),
+        parameters(group.preset),
+        _error(group),
+        str(len(group.results)),
+        str(group.failures),
+        millions(group.images) + ("*" if group.first.stopped_early else ""),
+        hours(group.mean(lambda result: result.cpu_seconds)),
+        " / ".join(f"{n:,}" for n in tested) or NOTHING,
+        spec.paper_error,
+        paper_images(spec.task.name),
+    ]
+
+
+def _empty_row(preset: str) -> list[str]:
+    spec = PRESETS[preset]
+    start = [f"`{preset}`", parameters(preset), NOT_RUN, "0", *[NOTHING] * 4]
+    return [*start, spec.paper_error, paper_images(spec.task.name)]
+
+
+def _label(group: Group) -> str:
+    return f"`{group.preset}`" + (" (other settings, see below)" if group.changes else "")
+
+
+def _error(group: Group) -> str:
+    errors = group.figures("exact_error")
+    if not errors:
+        return "failed" if group.failures else "not tested"
+    if len(errors) > 1:
+        return spread(errors)
+    test = test_of(group.scored[0])
+    return f"{percent(errors[0])} ({interval(test)})" if test else NOTHING
+
+
+def parameters(preset: str) -> str:
+    """Trainable parameters of a preset's network, in millions."""
+    with torch.device("meta"):
+        return f"{OCRA(PRESETS[preset].model).parameter_count / 1e6:.2f} M"
+
+
+def _remarks(groups: list[Group]) -> list[str]:
+    """Sentences below a table on what its rows do not show."""
+    lines = []
+    for group in groups:
+        about = f"`{group.preset}`, {millions(group.images)} images"
+        if group.changes:
+            lines.append(f"- {about}: settings that differ from the preset's: {group.changes}.")
+        if source := group.first.start_from:
+            lines.append(
+                f"- {about}: started from the weights {source}, whose own images are not counted here."
+            )
+        if group.first.stopped_early:
+            planned = millions(group.first.planned)
+            lines.append(f"- \\* {about}: recorded before its end at {planned} images.")
+    return ["\n".join(lines)] if lines else []
+
+
+def _second_test_set(groups: list[Group]) -> str:
+    """MultiMNIST in more detail: the 6-pixel set, per-object error, reconstruction."""
+    rows = [
+        [
+            f"`{group.preset}`", millions(group.images), spread(group.figures("exact_error")),
+            spread(group.figures("exact_error", 6)), spread(group.figures("object_error")),
+            spread(group.figures("object_error", 6)), _mse(group),
+        ]
+        for group in groups
+        if group.preset in TABLES["multimnist"].presets and group.scored
+    ]  # fmt: skip
+    if not rows:
+        return ""
+    titles = ["model", "images seen", "error, shifts to 4 px, %", "error, shifts to 6 px, %"]
+    titles += [
+        "per-object error, 4 px, %",
+        "per-object error, 6 px, %",
+        "mean squared error of reconstruction",
+    ]
+    text = (
+        "Two test sets: shifts of up to 4 pixels (the paper's), and of up to 6 (CapsNet's release, easier)."
+    )
+    return f"{text}\n\n{markdown_table(titles, rows)}"
+
+
+def _mse(group: Group) -> str:
+    values = group.figures("reconstruction_mse")
+    return f"{sum(values) / len(values):.4f}" if values else NOTHING
+
+
+def _first_below(results: list[Result]) -> str:
+    """How soon multimnist-3 reached what the authors' program had after one pass."""
+    found = [(result, milestone(result)) for result in results if result.preset == "multimnist-3"]
+    rows = [
+        [f"{result.name}", f"{point.images:,}", _cpu(point), f"{percent(point.error)}"]
+        for result, point in found
+        if point is not None
+    ]
+    goal = f"{percent(AUTHORS_ERROR)} % exact error"
+    text = (
+        f"**Images until `multimnist-3` first has {goal}.** The authors' program needed "
+        f"{AUTHORS_IMAGES:,} (quoted, on its test set). Ours is read from the validations during a run, on "
+        "images of 6,000 MNIST digits that are never trained on (`benchmarks/time_to_error.py`)."
+    )
+    if not rows:
+        return f"{text} No recorded run is there yet."
+    titles = ["run", "images", "CPU seconds", "validation error there, %"]
+    return f"{text}\n\n{markdown_table(titles, rows)}"
+
+
+def _cpu(point: Milestone) -> str:
+    return f"{point.cpu_seconds:,.0f}" + (" (by share of images)" if point.estimated else "")
+
+
+def _ablations(groups: list[Group]) -> str:
+    """One table for each number of images at which more than one row was run, ordered by our error."""
+    table = TABLES["ablations"]
+    own = [group for group in groups if group.preset in table.presets and group.scored]
+    budgets = sorted({group.budget for group in own}, reverse=True)
+    parts = [f"## {table.title}", table.remark]
+    for budget in budgets:
+        chosen = _one_each([group for group in own if group.budget == budget])
+        if len(chosen) > 1:
+            parts += _ablation_table(budget, chosen)
+    if len(parts) == 2:
+        order = sorted(table.presets, key=_paper_figure)
+        rows = [[f"`{name}`", parameters(name), NOT_RUN, PRESETS[name].paper_error] for name in order]
+        parts.append(markdown_table(["model", "parameters", "our error, %", PAPER], rows))
+    return "\n\n".join(parts)
+
+
+def _one_each(groups: list[Group]) -> list[Group]:
+    """Of each preset the group closest to its settings: fewest changes, then most runs."""
+    best: dict[str, Group] = {}
+    for group in sorted(groups, key=lambda group: (len(group.changes), -len(group.scored))):
+        best.setdefault(group.preset, group)
+    return list(best.values())
+
+
+def _ablation_table(budget: int, groups: list[Group]) -> list[str]:
+    groups = sorted(groups, key=lambda group: group.error or 0.0)
+    rows = [
+        [str(rank), *_row(group)[:5], _row(group)[6], PRESETS[group.preset].paper_error]
+        for rank, group in enumerate(groups, 1)
+    ]
+    missing = [name for name in TABLES["ablations"].presets if name not in {group.preset for group in groups}]
+    rows += [[NOTHING, *_empty_row(name)[:5], NOTHING, PRESETS[name].paper_error] for name in missing]
+    titles = ["place", "model", "parameters", "our error, %", "runs", "failed", "CPU hours, each", PAPER]
+    ours = [group.preset for group in groups]
+    papers = sorted(ours, key=_paper_figure)
+    if ours == papers:
+        verdict = "The order of the rows is the paper's."
+    else:
+        verdict = f"The paper's order is another one: {', '.join(f'`{name}`' for name in papers)}."
+    return [
+        f"### {millions(budget)} images each",
+        markdown_table(titles, rows, 2),
+        verdict,
+        *_remarks(groups),
+    ]
+
+
+def _paper_figure(preset: str) -> float:
+    return float(PRESETS[preset].paper_error.split(" ±")[0].strip("> "))
+
+
+def _lengths(groups: list[Group]) -> str:
+    """House numbers by their length, for each run that was tested so."""
+    blocks = []
+    for group in groups:
+        for result in group.scored if group.preset == "svhn-12" else []:
+            test = test_of(result) or {}
+            if "lengths" not in test:
+                continue
+            rows = [
+                [length, f"{row['n']:,}", percent(row["exact_error"]), percent(row["digit_error"])]
+                for length, row in test["lengths"].items()
+            ]
+            rows.append(
+                ["all", f"{test['n']:,}", percent(test["exact_error"]), percent(test["object_error"])]
+            )
+            titles = [
+                "digits in the number",
+                "numbers",
+                "error of whole numbers, %",
+                "error of single digits, %",
+            ]
+            blocks.append(f"By length, {result.name}:\n\n{markdown_table(titles, rows)}")
+    text = (
+        "The paper's error on single digits is 2.65 ± 0.11 % (quoted; it does not say how the missing digits "
+        "of numbers with fewer than five count)."
+    )
+    return "\n\n".join([*blocks, text]) if blocks else ""
+
+
+def _pictures(plots: dict[str, Path], folder: Path | None) -> str:
+    lines = [
+        f"![{title}]({path.relative_to(folder).as_posix() if folder else path})"
+        for title, path in plots.items()
+    ]
+    return "\n\n".join(["## Plots", *lines]) if lines else ""
+
+
+def _every_run(results: list[Result]) -> str:
+    """All runs, those that failed too."""
+    if not results:
+        return "## Every run\n\nNone is recorded yet."
+    rows = []
+    for result in sorted(results, key=lambda result: (result.preset, result.name)):
+        test = test_of(result)
+        state = "failed" if has_failed(result) else "stopped" if result.stopped_early else "ended"
+        rows.append([
+            result.name, str(result.seed), result.date, state, f"{result.images:,}",
+            hours(result.cpu_seconds), percent(test["exact_error"]) if test else NOTHING,
+            f"{test['n']:,}" if test else NOTHING,
+            (result.commit or NOTHING)[:7], result.reason or result.notes or NOTHING,
+        ])  # fmt: skip
+    titles = [
+        "run",
+        "seed",
+        "date",
+        "state",
+        "images seen",
+        "CPU hours",
+        "error, %",
+        "test images",
+        "commit",
+        "notes",
+    ]
+    return "## Every run\n\n" + markdown_table(titles, rows)
+
+
+def _how() -> str:
+    return """## How to make these figures
+
+```
+ocra reproduce multimnist --seeds 1 2 3        # every row of a table; again to go on where it stopped
+ocra reproduce ablations --images 1e6          # scaled down: the table says what was spent
+ocra reproduce cluttered --budget 12h
+ocra reproduce all --ray auto                  # runs side by side on a Ray cluster
+ocra reproduce record runs/mine                # keep a run made with `ocra train`
+ocra reproduce all --table-only                # write this page again
+```"""

@@ -1,0 +1,53 @@
+"""Every shipped weight works as it did when it was shipped."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+from ocra import pretrained
+from ocra.data import TaskConfig
+from ocra.evaluation import evaluate
+from ocra.metrics import wilson_interval
+from ocra.pretrained import load_with_metadata, shipped
+from ocra.reproduce.shipping import CHECK, glyph_images
+
+FOLDER = Path(pretrained.__file__).parent
+SAMPLE = 300
+names = pytest.mark.parametrize(
+    "name", shipped() or [pytest.param("", marks=pytest.mark.skip("no weights yet"))]
+)
+
+
+@names
+def test_scores_on_glyph_digits_are_those_recorded(name: str) -> None:
+    model, metadata = load_with_metadata(name)
+    recorded = torch.tensor(json.loads((FOLDER / name / CHECK).read_text("utf-8"))["scores"])
+    with torch.no_grad():
+        scores = model(glyph_images(model.config, metadata["task"]["name"])).scores
+    # Another release of the font renderer may move a pixel; another network moves far more than this.
+    assert (scores - recorded).abs().mean() < 0.02
+
+
+@names
+def test_the_error_on_a_sample_of_real_data_is_that_of_the_card(name: str) -> None:
+    model, metadata = load_with_metadata(name)
+    kind = "svhn" if metadata["task"]["name"] == "svhn" else "mnist"
+    if not os.environ.get("OCRA_DATA") or not (Path(os.environ["OCRA_DATA"]) / kind).is_dir():
+        pytest.skip(f"the real data is needed: set OCRA_DATA to a folder that holds {kind}/")
+    task = TaskConfig(name=metadata["task"]["name"])
+    error = evaluate(model, task, images=SAMPLE).exact_error
+    low, high = wilson_interval(metadata["test"]["exact_error"] * SAMPLE, SAMPLE, z=3.5)
+    assert low <= error <= high
+
+
+@names
+def test_there_is_a_card_with_figures_command_and_licence(name: str) -> None:
+    card = (FOLDER / name / "README.md").read_text("utf-8")
+    for part in ("## Recipe", "95 % interval", f"ocra evaluate {name}", "## What it is bad at", "## Licence"):
+        assert part in card
+    assert name != "svhn-12" or "non-commercial" in card
