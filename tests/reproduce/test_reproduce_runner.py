@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fabricated import tiny_job
+from fabricated import TINY, tiny_job
 from safetensors.torch import load_file
 
+from ocra.cli import main as cli
 from ocra.errors import OcraError
-from ocra.reproduce.plan import Job
+from ocra.presets import PRESETS
+from ocra.reproduce.plan import TABLES, Job
 from ocra.reproduce.results import read_result
 from ocra.reproduce.runner import check_data, outstanding, run_one_by_one
 from ocra.training.loop import Diverged, Run
@@ -89,6 +91,23 @@ def test_the_run_of_another_experiment_is_not_taken_for_this_one(tmp_path: Path)
     (tmp_path / "results" / f"{job.name}.json").unlink()
     with pytest.raises(OcraError, match=r"config\.json is that of a run with other settings"):
         go([other], tmp_path)
+
+
+def test_the_command_runs_a_table_and_goes_on_with_more_seeds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(PRESETS, "tiny", TINY)
+    monkeypatch.setitem(TABLES, "svhn", replace(TABLES["svhn"], presets=("tiny",)))
+    monkeypatch.chdir(tmp_path)
+    words = ["reproduce", "svhn", "--images", "64", "--processes", "1", "--quiet", "--seeds"]
+    assert cli([*words, "1"]) == 0
+    assert "tiny-64-seed1: run 1 of 1" in capsys.readouterr().out
+    assert cli([*words, "1", "2"]) == 0
+    assert "tiny-64-seed1: done before, skipped" in capsys.readouterr().out
+    page = (tmp_path / "docs" / "results.md").read_text("utf-8")
+    row = next(line for line in page.splitlines() if line.startswith("| `tiny`"))
+    assert "| 2 |" in row and "| 64 |" in row
+    assert {path.name for path in (tmp_path / "runs").iterdir()} == {"tiny-64-seed1", "tiny-64-seed2"}
 
 
 def test_missing_data_is_told_before_anything_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -74,7 +74,10 @@ def _recipe(result: Result, images_seen: int, storage: str) -> str:
     rows = [
         ["images seen by these weights", f"{images_seen:,}"],
         ["images of the whole run", f"{result.images:,}" + _stopped(result)],
-        ["CPU hours of the whole run", f"{hours(result.cpu_seconds)} ({result.processes} process(es))"],
+        [
+            "CPU hours of the whole run",
+            f"{hours(result.cpu_seconds)} in {result.processes} process" + "es" * (result.processes > 1),
+        ],
         ["seed", str(result.seed)],
         ["date", result.date],
         ["batch", str(training["batch"])],

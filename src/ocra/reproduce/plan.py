@@ -35,7 +35,7 @@ TABLES = {
             ("CapsNet (Sabour et al., 2017)", "11.36 M", "5.2"),
         ),
         "Two overlapping digits on 36×36 pixels, shifted by up to 4 pixels. CapsNet's figure may be that of "
-        "the easier test set of its release, with shifts of up to 6 pixels.",
+        "the test set of its release, with shifts of up to 6 pixels and so less overlap.",
     ),
     "ablations": PaperTable(
         "Ablations on MultiMNIST",

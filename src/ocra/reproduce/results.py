@@ -15,7 +15,7 @@ from ..files import write_text_atomically
 from ..training.checkpoints import Checkpoints
 from ..training.folder import RunFolder, read_spec
 from ..training.logs import read_log
-from ..training.summary import commit, versions
+from ..training.summary import versions
 from .plan import job_name
 from .scores import condense, from_figures, same_test
 from .settings import first_difference, portable
@@ -94,7 +94,7 @@ def from_run(folder: Path, notes: str = "", failed: str = "") -> Result:
         processes=state["processes"],
         date=day,
         versions=(summary or {}).get("versions") or versions(),
-        commit=summary["commit"] if summary else commit(),
+        commit=summary["commit"] if summary else None,  # a run may have gone on under several
         start_from=config["training"]["start_from"],
         notes=notes,
         ended=summary is not None,
@@ -113,7 +113,12 @@ def _newest_state(folder: Path) -> dict[str, Any]:
         raise OcraError(
             f"{folder} has neither a summary.json nor a checkpoint: there is nothing to record yet."
         )
-    return checkpoint.state
+    state = checkpoint.state
+    # A run that is going on has seen a little more since; its cost grows with it.
+    seen = max([state["images"], *(line["images"] for line in read_log(folder / "log.jsonl"))])
+    more = seen / max(1, state["images"])
+    costs = {name: more * state[name] for name in ("seconds", "cpu_seconds")}
+    return {**state, **costs, "images": seen}
 
 
 def validation_series(log: list[dict[str, Any]]) -> list[list[float]]:

@@ -27,8 +27,7 @@ def condense(values: dict[str, Any], command: str | None = None) -> dict[str, An
     if "classes" in values:
         kept["classes"] = {name: _rounded(row["error"]) for name, row in values["classes"].items()}
     if "pairs" in values:
-        worst = sorted(values["pairs"].items(), key=lambda item: -item[1]["error"])[:WORST]
-        kept["hardest_pairs"] = [[name, _rounded(row["error"]), row["n"]] for name, row in worst]
+        kept["hardest_pairs"] = _hardest(values["pairs"])
     if "confusion" in values:
         kept["confusions"] = _worst_confusions(values["confusion"])
     kept["command"] = command or evaluate_command(source_name(str(values.get("weights", "WEIGHTS"))), kept)
@@ -97,6 +96,14 @@ def glimpse_series(evaluations: list[dict[str, Any]], config: dict[str, Any]) ->
             by_count[count] = evaluation
     series = [(count, by_count[count]["exact_error"], by_count[count]["n"]) for count in sorted(by_count)]
     return series if len(series) > 1 else []
+
+
+def _hardest(pairs: dict[str, dict[str, float]]) -> list[list[Any]]:
+    """The pairs of classes with the highest error: pair, error, images. Rare pairs say too little and are left out."""
+    enough = sum(row["n"] for row in pairs.values()) / len(pairs) / 2
+    common = [(name, row) for name, row in pairs.items() if row["n"] >= enough]
+    worst = sorted(common, key=lambda item: -item[1]["error"])[:WORST]
+    return [[name, _rounded(row["error"]), row["n"]] for name, row in worst]
 
 
 def _worst_confusions(confusion: dict[str, Any]) -> list[list[Any]]:

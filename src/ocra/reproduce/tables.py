@@ -137,9 +137,7 @@ def _second_test_set(groups: list[Group]) -> str:
         "per-object error, 6 px, %",
         "mean squared error of reconstruction",
     ]
-    text = (
-        "Two test sets: shifts of up to 4 pixels (the paper's), and of up to 6 (CapsNet's release, easier)."
-    )
+    text = "Two test sets: shifts of up to 4 pixels (the paper's), and of up to 6 (CapsNet's release)."
     return f"{text}\n\n{markdown_table(titles, rows)}"
 
 

@@ -40,6 +40,8 @@ def millions(count: float) -> str:
 def hours(seconds: float) -> str:
     """Hours with two digits that mean something."""
     value = seconds / 3600
+    if value < 0.01:
+        return "< 0.01"
     return f"{value:.0f}" if value >= 10 else f"{value:.1f}" if value >= 1 else f"{value:.2g}"
 
 
