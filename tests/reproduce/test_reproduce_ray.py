@@ -13,10 +13,20 @@ from typing import Any
 import pytest
 from fabricated import tiny_job
 
-from ocra.errors import OcraError
+from ocra.errors import OcraError, UsageError
 from ocra.reproduce.results import read_results
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+
+
+def test_an_address_nobody_answers_at_is_told_at_once() -> None:
+    pytest.importorskip("ray", reason="Ray is not installed: pip install 'ocra[ray]'")
+    from ocra.reproduce.cluster import join
+
+    with pytest.raises(OcraError, match=r"no Ray cluster at 127\.0\.0\.1:1:"):
+        join("127.0.0.1:1")
+    with pytest.raises(UsageError, match="--ray takes auto or an address"):
+        join("somewhere")
 
 
 @pytest.fixture(scope="module")

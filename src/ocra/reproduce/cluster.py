@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ..errors import OcraError
+from ..errors import OcraError, UsageError
 from ..presets import Spec
 from .plan import Job
 from .runner import Say, carry_out, outcome, record
@@ -26,7 +27,9 @@ def join(address: str) -> Any:
         raise OcraError("--ray needs Ray; run: pip install 'ocra[ray]'.") from None
     if ray.is_initialized():
         return ray
+    _check_address(address)
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # a cluster started here reports to nobody
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # silences a warning on every start
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": "warning"}
     try:
         ray.init(address=address, **options)
@@ -36,6 +39,19 @@ def join(address: str) -> Any:
             raise OcraError(f"There is no Ray cluster at {address}: {reason}") from None
         ray.init(include_dashboard=False, object_store_memory=STORE_BYTES, **options)
     return ray
+
+
+def _check_address(address: str) -> None:
+    """Refuse an address nobody answers at; Ray itself would try for minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if address in ("auto", "local"):
+        return
+    if not host or not port.isdigit():
+        raise UsageError(f"--ray takes auto or an address such as 10.0.0.1:6379, not '{address}'.")
+    try:
+        socket.create_connection((host, int(port)), timeout=10).close()
+    except (OSError, OverflowError) as error:
+        raise OcraError(f"There is no Ray cluster at {address}: {error}.") from None
 
 
 def run_side_by_side(
