@@ -1,0 +1,63 @@
+"""The examples run, are short, and say something."""
+
+import runpy
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from tiny import ink_picture, tiny_weights
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch, capsys):
+    """Run an example in an empty folder with one thread, and return what it prints."""
+    monkeypatch.chdir(tmp_path)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+
+    def run_example(name, *arguments):
+        monkeypatch.setattr(sys, "argv", [name, *map(str, arguments)])
+        runpy.run_path(str(EXAMPLES / name), run_name="__main__")
+        return capsys.readouterr().out
+
+    yield run_example
+    torch.set_num_threads(threads)
+
+
+def test_there_are_five_short_ones():
+    lengths = {path.name: len(path.read_text("utf-8").splitlines()) for path in EXAMPLES.glob("*.py")}
+    assert len(lengths) == 5 and max(lengths.values()) <= 50, lengths
+
+
+def test_predict(run, tmp_path):
+    ink_picture().save(tmp_path / "photo.png")
+    said = run("predict.py", "photo.png", "--weights", tiny_weights(tmp_path / "weights"))
+    assert "photo.png: " in said and "confidence" in said and "glimpse 3: x " in said
+    assert (tmp_path / "look.png").stat().st_size > 10_000
+
+
+def test_train_on_a_folder_of_ones_own(run, tmp_path):
+    said = run("train_own_folder.py", "own", 64)
+    assert "of the objects missed" in said
+    assert (tmp_path / "own/weights/best/model.safetensors").is_file()
+    assert (tmp_path / "own-pictures/labels.csv").read_text().startswith("file,labels\n0.png,")
+
+
+def test_scanpaths_to_a_table(run, tmp_path):
+    weights = tiny_weights(tmp_path / "weights")
+    said = run("scanpaths_to_table.py", "--weights", weights, "--digits", "glyphs", "--number", 5)
+    assert said.count("mean window") == 3
+    assert len((tmp_path / "scanpaths.csv").read_text("utf-8").splitlines()) == 1 + 5 * 3
+
+
+def test_a_lesion_experiment(run, tmp_path):
+    weights = tiny_weights(tmp_path / "weights")
+    said = run("lesion_experiment.py", "--weights", weights, "--digits", "glyphs", "--number", 16)
+    assert said.count("% wrong") == 6
+
+
+def test_a_new_task(run):
+    assert "images right" in run("new_task.py", 21)

@@ -1,0 +1,116 @@
+"""The page about a run: complete, alone, and honest about what is missing."""
+
+import json
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import pytest
+from tiny import SMALL
+
+import ocra
+from ocra.commands.report import main
+from ocra.errors import OcraError, UsageError
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """The folder of a very short run on glyph digits."""
+    folder = tmp_path_factory.mktemp("runs") / "a <run>"
+    spec = ocra.preset("multimnist-3")
+    spec = replace(
+        spec,
+        model=replace(spec.model, glimpses=2, **SMALL),
+        task=ocra.TaskConfig(digits="glyphs"),
+        training=ocra.TrainingConfig(
+            images=96, batch=16, compile=False, report_every_images=16, validate_every_images=48,
+            validate_images=16, test_images=32,
+        ),
+    )  # fmt: skip
+    ocra.train(spec, out=folder, processes=1, quiet=True)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def text(run):
+    out = run.parent / "report.html"
+    main([str(run), "--out", str(out), "--images", "64"])
+    return out.read_text("utf-8")
+
+
+class Tags(HTMLParser):
+    """Checks that every element is closed and gathers ids and addresses."""
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.ids, self.addresses = [], [], []
+
+    def handle_starttag(self, tag, attrs):
+        if tag not in ("meta", "img", "br"):
+            self.open.append(tag)
+        self._gather(attrs)
+
+    def handle_startendtag(self, tag, attrs):
+        self._gather(attrs)
+
+    def _gather(self, attrs):
+        for name, value in attrs:
+            if name == "id":
+                self.ids.append(value)
+            if name in ("src", "href", "xlink:href", "action", "data"):
+                self.addresses.append(value)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+def test_the_page_is_well_formed_and_needs_no_network(text):
+    tags = Tags()
+    tags.feed(text)
+    assert tags.open == []
+    assert len(tags.ids) == len(set(tags.ids))
+    assert all(address.startswith(("#", "data:image/png")) for address in tags.addresses)
+    assert not re.search(r"@import|url\(\s*['\"]?http|<script", text)
+
+
+def test_all_parts_are_there(text):
+    for title in ("Curves", "Final figures", "Samples", "Scanpaths", "Config", "test error", "7.24 ± 0.11"):
+        assert title in text
+    assert text.count("<svg") == 5 and text.count("data:image/png") >= 3
+    assert "Best weights on 64 test images" in text and 'class="heat"' in text
+    assert "a &lt;run&gt;" in text and "<run>" not in text
+
+
+def test_lines_take_the_colours_of_the_page(text):
+    assert "prefers-color-scheme: dark" in text and 'name="viewport"' in text
+    drawings = "".join(re.findall(r"<svg.*?</svg>", text, flags=re.DOTALL))
+    assert "var(--blue)" in drawings and "#0072b2" not in drawings.lower()
+
+
+def test_a_run_that_goes_on_gets_a_page_too(run, tmp_path):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    for name in ("config.json", "log.jsonl"):
+        (folder / name).write_text((run / name).read_text("utf-8"), "utf-8")
+    main([str(folder), "--out", str(tmp_path / "r.html")])
+    text = (tmp_path / "r.html").read_text("utf-8")
+    assert "not finished" in text and "Final figures" not in text
+
+
+def test_data_that_is_missing_costs_only_what_needs_it(run, tmp_path, monkeypatch):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    config = json.loads((run / "config.json").read_text("utf-8"))
+    config["task"].update(digits="mnist", root=str(tmp_path / "nowhere"))
+    (folder / "config.json").write_text(json.dumps(config), "utf-8")
+    (folder / "log.jsonl").write_text((run / "log.jsonl").read_text("utf-8"), "utf-8")
+    (folder / "weights").symlink_to(run / "weights")
+    main([str(folder), "--out", str(tmp_path / "r.html")])
+    assert "They could not be shown" in (tmp_path / "r.html").read_text("utf-8")
+
+
+def test_what_is_no_run_is_refused(tmp_path):
+    with pytest.raises(OcraError, match="holds no run"):
+        main([str(tmp_path), "--out", str(tmp_path / "r.html")])
+    with pytest.raises(UsageError):
+        main([str(tmp_path), "--out", str(tmp_path / "r.pdf")])
