@@ -24,7 +24,7 @@ from .viz import page
 from .viz.curves import Curve, draw_curves, to_svg
 from .viz.gaze import draw_gaze
 from .viz.grid import draw_grid
-from .viz.look import draw_look
+from .viz.figure import draw_look
 from .viz.record import Record, records
 
 Log = list[dict[str, Any]]

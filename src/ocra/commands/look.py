@@ -153,7 +153,7 @@ def _save_grid(found: list[Record], network: Network, task: Task, out: Path) -> 
 
 
 def _say(record: Record, out: Path) -> None:
-    from ocra.viz.look import answer_in_words, in_words
+    from ocra.viz.figure import answer_in_words, in_words
 
     verdict = ""
     if record.right is not None:

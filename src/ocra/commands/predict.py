@@ -104,7 +104,7 @@ def _save_figures(network: Network, trace: Any, good: list[Prepared], folder: Pa
     """Two figures for each picture; pictures of the same name in different folders get numbers."""
     import torch
 
-    from ocra.viz.look import draw_look
+    from ocra.viz.figure import draw_look
     from ocra.viz.record import records
     from ocra.viz.steps import draw_steps
     from ocra.viz.style import save_figure

@@ -59,7 +59,7 @@ def save_look(record: Record, out: str | os.PathLike[str]) -> None:
 
         save_animation(record, out)
     else:
-        from .look import draw_look
+        from .figure import draw_look
         from .style import save_figure
 
         save_figure(draw_look(record), out)

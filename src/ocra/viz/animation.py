@@ -14,7 +14,7 @@ from PIL import Image
 
 from ..errors import OcraError
 from ..files import atomic_path
-from .look import answer_in_words, in_words
+from .figure import answer_in_words, in_words
 from .panels import (
     classes_shown,
     draw_gauge,
