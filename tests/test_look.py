@@ -18,8 +18,8 @@ from ocra.preparation import prepare
 from ocra.trace import Windows
 from ocra.viz import look
 from ocra.viz.animation import draw_frames
-from ocra.viz.grid import draw_grid, error_lines
 from ocra.viz.figure import draw_look
+from ocra.viz.grid import draw_grid, error_lines
 from ocra.viz.panels import draw_path, draw_window, show_picture
 from ocra.viz.record import records
 from ocra.viz.steps import draw_steps

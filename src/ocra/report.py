@@ -22,9 +22,9 @@ from .training.folder import read_spec
 from .training.logs import read_log
 from .viz import page
 from .viz.curves import Curve, draw_curves, to_svg
+from .viz.figure import draw_look
 from .viz.gaze import draw_gaze
 from .viz.grid import draw_grid
-from .viz.figure import draw_look
 from .viz.record import Record, records
 
 Log = list[dict[str, Any]]
