@@ -1,0 +1,86 @@
+"""Write the tables of README.md from recorded results: python benchmarks/readme.py
+
+Accuracy comes from the results of the shipped weights, speed from benchmarks/results/speed.json, which
+`python benchmarks/speed.py --record` measures. A test holds README.md against what this writes.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from ocra.files import write_text_atomically
+from ocra.presets import PRESETS
+from ocra.pretrained import load_with_metadata, shipped
+from ocra.reproduce.groups import test_of
+from ocra.reproduce.results import read_results
+from ocra.reproduce.scores import evaluate_command
+from ocra.reproduce.words import hours, interval, markdown_table, millions, percent
+
+ROOT = Path(__file__).resolve().parent.parent
+README = ROOT / "README.md"
+RESULTS = ROOT / "benchmarks" / "results"
+SPEED = RESULTS / "speed.json"
+
+
+def accuracy_table() -> str:
+    """One row for each of the shipped weights."""
+    results = read_results(RESULTS)
+    rows = []
+    for name in shipped():
+        seen = load_with_metadata(name)[1]["training"]["images_seen"]
+        result = next(result for result in results if result.preset == name and result.best_images == seen)
+        test = test_of(result)
+        assert test is not None
+        rows.append(
+            [
+                f"`{name}`",
+                f"**{percent(test['exact_error'])}** ({interval(test)})",
+                f"{test['n']:,}",
+                millions(result.images),
+                hours(result.cpu_seconds),
+                PRESETS[name].paper_error,
+                f"`{evaluate_command(name, test)}`",
+            ]
+        )
+    titles = [
+        "weights", "exact error, % (95 % interval)", "test images", "trained on", "CPU hours",
+        "the paper's error, % (not ours)", "made again by",
+    ]  # fmt: skip
+    return markdown_table(titles, rows)
+
+
+def speed_table() -> str:
+    """One row for each main preset, training and inference."""
+    rows = [_speed_row(row) for row in json.loads(SPEED.read_text("utf-8"))["rows"]]
+    titles = ["preset", "mode", "images/s", "of the GEMM peak", "× plain pseudocode", "MB a process"]
+    return markdown_table(titles, rows, numbers_from=2)
+
+
+def _speed_row(row: dict[str, Any]) -> list[str]:
+    return [
+        f"`{row['preset']}`",
+        row["mode"],
+        f"{row['images_per_second']:,.0f}",
+        f"{row['share_of_peak']:.0%}",
+        f"{row['times_plain']:.1f}",
+        f"{row['peak_memory_mb']:,.0f}",
+    ]
+
+
+def filled(text: str) -> str:
+    """README's text with the tables between its markers written anew."""
+    for name, table in (("accuracy", accuracy_table()), ("speed", speed_table())):
+        pattern = rf"(<!-- {name}:[^>]*-->\n).*?(<!-- end of {name} -->)"
+        text, count = re.subn(
+            pattern, lambda found, table=table: f"{found[1]}{table}\n{found[2]}", text, flags=re.S
+        )
+        if count != 1:
+            raise SystemExit(f"README.md has no place for the table '{name}'.")
+    return text
+
+
+if __name__ == "__main__":
+    write_text_atomically(README, filled(README.read_text("utf-8")))
