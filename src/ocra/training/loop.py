@@ -73,14 +73,15 @@ class Run:
             with StopSignals() as signals:
                 while progress.images < training.images and not self.out_of_patience():
                     before = progress.images
-                    if self.step(stop=signals.caught is not None):
-                        self.save()
-                        self.reporter.say(f"Stopped at {progress.images:,} images; {self.hint()}")
-                        signals.leave()
+                    stopped = self.step(stop=signals.caught is not None)
                     if crossed(before, progress.images, training.report_every_images):
                         self.reporter.report(progress.step, progress.images, skipped=progress.skipped)
                     if crossed(before, progress.images, training.validate_every_images):
                         self.validate()
+                    if stopped:  # only now, so that what belongs to this step is not left out
+                        self.save()
+                        self.reporter.say(f"Stopped at {progress.images:,} images; {self.hint()}")
+                        signals.leave()
                     if time.monotonic() - saved > 60 * training.checkpoint_minutes:
                         self.save(insist=False)
                         saved = time.monotonic()

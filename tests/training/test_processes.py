@@ -1,0 +1,65 @@
+"""Several processes train as one does."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+from tiny import finish, losses, run, same_weights, start, wait_for_images
+
+TORCHRUN = ("--standalone", "--nproc-per-node", 2, "-m", "ocra")
+
+
+def assert_alike(one: Path, other: Path, processes: int) -> None:
+    """Two runs learn alike, up to the order of floating-point sums, which grows with the steps."""
+    assert losses(one)[:40] == pytest.approx(losses(other)[:40], rel=1e-3)
+    summaries = [json.loads((folder / "summary.json").read_text()) for folder in (one, other)]
+    assert summaries[0]["processes"] == processes
+    assert [summary["test"]["last"]["n"] for summary in summaries] == [100, 100]
+
+
+def test_two_processes_train_as_one(undisturbed: Path, pair: Path) -> None:
+    assert_alike(pair, undisturbed, 2)
+
+
+@pytest.mark.slow
+def test_processes_that_share_a_batch_unevenly(config: Path, undisturbed: Path, tmp_path: Path) -> None:
+    words = ("train", "--config", config, "--out", tmp_path / "run", "--processes", 3, "--quiet")
+    code, _, err = run(*words)
+    assert code == 0, err
+    assert_alike(tmp_path / "run", undisturbed, 3)
+
+
+@pytest.mark.slow
+def test_two_processes_under_torchrun(config: Path, pair: Path, tmp_path: Path) -> None:
+    words = (*TORCHRUN, "train", "--config", config, "--out", tmp_path / "run")
+    code, out, err = run(*words, module="torch.distributed.run")
+    assert code == 0, err
+    assert out.count("Done") == 1
+    assert same_weights(pair, tmp_path / "run")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.name == "nt", reason="needs POSIX signals")
+def test_a_process_that_dies_ends_the_run_and_its_work_is_saved(
+    config: Path, pair: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "run"
+    process = start(
+        "train", "--config", config, "--out", folder, "--processes", 2, "--training.checkpoint-minutes", 60
+    )
+    wait_for_images(process, folder, 32 * 20)
+    listed = subprocess.run(["pgrep", "-P", str(process.pid)], capture_output=True, text=True)
+    (worker,) = map(int, listed.stdout.split())
+    os.kill(worker, signal.SIGKILL)
+    code, _, err = finish(process)
+    assert code == 1 and "Traceback" not in err
+    assert "Another process of this run has ended" in err and f"ocra train --resume {folder}" in err
+    assert len(list((folder / "checkpoints").glob("*.safetensors"))) == 1
+    code, _, err = run("train", "--resume", folder, "--quiet")
+    assert code == 0, err
+    assert same_weights(pair, folder)

@@ -1,0 +1,93 @@
+"""No work is lost: a run that is stopped, however that happens, ends as if it had never been."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import resource
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from tiny import finish, losses, run, same_weights, start, wait_for_images
+
+from ocra.cli import main
+from ocra.training.checkpoints import Checkpoints
+from ocra.training.logs import read_log
+
+pytestmark = pytest.mark.skipif(os.name == "nt", reason="needs POSIX signals")
+
+
+@pytest.mark.slow
+def test_kill_9_at_random_moments_changes_nothing(config: Path, undisturbed: Path, tmp_path: Path) -> None:
+    folder, chance = tmp_path / "run", random.Random(time.time_ns())
+    process = start("train", "--config", config, "--out", folder, "--processes", 1, "--quiet")
+    for attempt in range(3):
+        wait_for_images(process, folder, 32 * (45 * attempt + chance.randint(5, 40)))
+        time.sleep(0.05 * chance.random())
+        process.kill()
+        finish(process)
+        process = start("train", "--resume", folder, "--quiet")
+    code, _, err = finish(process)
+    assert code == 0, err
+    assert same_weights(undisturbed, folder)
+    assert losses(folder) == losses(undisturbed)
+    tests = [json.loads((each / "summary.json").read_text())["test"] for each in (folder, undisturbed)]
+    assert tests[0] == tests[1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("number", "code", "processes"), [(signal.SIGTERM, 143, 1), (signal.SIGINT, 130, 2)])
+def test_a_signal_saves_first_and_the_run_goes_on_from_there(
+    number: int, code: int, processes: int, config: Path, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    folder = tmp_path / "run"
+    process = start("train", "--config", config, "--out", folder, "--processes", processes)
+    wait_for_images(process, folder, 32 * 30)
+    process.send_signal(number)
+    ended, out, err = finish(process)
+    assert ended == code, err
+    assert f"continue with: ocra train --resume {folder}" in out and "Traceback" not in err
+    saved = Checkpoints(folder / "checkpoints").load()
+    assert saved is not None and saved.state["images"] == read_log(folder / "log.jsonl")[-1]["images"]
+    ended, _, err = run("train", "--resume", folder, "--quiet")
+    assert ended == 0, err
+    assert same_weights(request.getfixturevalue("undisturbed" if processes == 1 else "pair"), folder)
+
+
+@pytest.mark.slow
+def test_a_disk_that_fills_up_costs_no_work(config: Path, undisturbed: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    process = start("train", "--config", config, "--out", folder, "--processes", 1)
+    wait_for_images(process, folder, 32 * 20)
+    limit = 10**6  # room for weights, not for a checkpoint
+    resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (limit, limit))
+    code, out, err = finish(process)
+    assert code == 1 and "Traceback" not in err
+    assert "warning: A checkpoint could not be written" in out and "Training goes on" in out
+    assert err.startswith("error: A checkpoint could not be written") and "File too large" in err
+    assert "the last good checkpoint is" in err and not list(folder.rglob("*.part*"))
+    code, _, err = run("train", "--resume", folder, "--quiet")
+    assert code == 0, err
+    assert same_weights(undisturbed, folder)
+
+
+@pytest.mark.slow
+def test_a_broken_newest_checkpoint_is_passed_over_and_only_one_process_writes_a_run(
+    config: Path, undisturbed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "run"
+    process = start("train", "--config", config, "--out", folder, "--processes", 1, "--quiet")
+    wait_for_images(process, folder, 32 * 10)
+    assert main(["train", "--resume", str(folder)]) == 1
+    assert "Another process is training in" in capsys.readouterr().err
+    wait_for_images(process, folder, 32 * 60)
+    process.kill()
+    finish(process)
+    newest = Checkpoints(folder / "checkpoints").paths()[0]
+    newest.write_bytes(newest.read_bytes()[:1000])
+    code, _, err = run("train", "--resume", folder, "--quiet")
+    assert code == 0 and f"warning: The checkpoint {newest} is broken" in err
+    assert same_weights(undisturbed, folder)

@@ -1,0 +1,208 @@
+"""Whole runs, as small as they can be."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tiny import run, same_weights, tiny, write_config
+
+import ocra
+from ocra.cli import main
+from ocra.errors import OcraError
+from ocra.losses import Losses
+from ocra.pretrained import load_with_metadata
+from ocra.training import loop
+from ocra.training.logs import read_log
+
+
+def train(folder: Path, spec: Any = None, **training: Any) -> dict[str, Any]:
+    return ocra.train(spec or tiny(**training), folder, processes=1, quiet=True)
+
+
+@pytest.mark.slow
+def test_a_tiny_model_learns_glyph_digits(tmp_path: Path) -> None:
+    summary = train(
+        tmp_path / "run", images=10_000, learning_rate=1e-2, validate_images=500, test_images=500
+    )
+    assert summary["test"]["last"]["exact_error"] < 0.2  # chance: 0.9
+    model = ocra.OCRA.from_pretrained(tmp_path / "run" / "weights" / "best")
+    assert ocra.evaluate(model, tiny().task, images=500).exact_error < 0.2
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run that has ended."""
+    folder = tmp_path_factory.mktemp("runs") / "run"
+    train(folder)
+    return folder
+
+
+def test_a_run_leaves_everything_in_its_folder(finished: Path) -> None:
+    files = {path.relative_to(finished).as_posix() for path in finished.rglob("*") if path.is_file()}
+    assert {"config.json", "log.jsonl", "summary.json", "checkpoints/000000001280.safetensors"} <= files
+    for which in ("best", "last"):
+        model, metadata = load_with_metadata(finished / "weights" / which)
+        assert model.config == tiny().model
+        assert metadata["class_names"] == list("0123456789")
+        assert metadata["task"]["name"] == "cluttered" and metadata["answer"]["objects"] == 1
+    assert not [file for file in files if file.endswith(".part")]
+
+
+def test_log_lines_have_all_figures(finished: Path) -> None:
+    records = read_log(finished / "log.jsonl")
+    reports = [record for record in records if "loss" in record]
+    validations = [record for record in records if "validation_error" in record]
+    assert [record["images"] for record in reports] == [320, 640, 960, 1280]
+    assert [record["images"] for record in validations] == [640, 1280]
+    for record in reports:
+        assert {
+            "step", "images", "loss", "margin_loss", "reconstruction_loss", "readout_loss", "error",
+            "learning_rate", "images_per_second", "gradient_norm", "skipped",
+        } == record.keys()  # fmt: skip
+        assert record["step"] * 32 == record["images"] and 0 <= record["error"] <= 1
+
+
+def test_the_summary_has_all_figures(finished: Path) -> None:
+    summary = json.loads((finished / "summary.json").read_text())
+    assert summary["images"] == 1280 and summary["step"] == 40 and summary["seed"] == 0
+    assert summary["config"] == json.loads((finished / "config.json").read_text())
+    assert summary["seconds"] > 0 and summary["cpu_seconds"] > 0
+    assert {"ocra", "torch", "python"} <= summary["versions"].keys() and "commit" in summary
+    for which in ("best", "last"):
+        figures = summary["test"][which]
+        low, high = figures["exact_error_interval"]
+        assert figures["n"] == 100 and low <= figures["exact_error"] <= high
+
+
+def test_a_run_can_be_trained_again_from_its_config_alone(
+    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["train", "--config", str(finished / "config.json"), "--out", str(tmp_path / "again")]
+    assert main([*words, "--processes", "1"]) == 0
+    assert same_weights(finished, tmp_path / "again")
+    shown = capsys.readouterr().out
+    assert "640 / 1,280 images" in shown and "validation error" in shown and "Done" in shown
+
+
+def test_every_setting_can_be_changed_on_the_command_line(
+    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["train", "--config", str(finished / "config.json"), "--out", str(tmp_path / "other"), "--quiet"]
+    changes = ["--training.images", "6.4e1", "--model.glimpses", "3", "--seed", "7", "--loss.margin", "0.2"]
+    assert main([*words, *changes, "--processes", "1"]) == 0
+    config = json.loads((tmp_path / "other" / "config.json").read_text())
+    assert config["training"]["images"] == 64 and config["model"]["glimpses"] == 3
+    assert config["seed"] == 7 and config["loss"]["margin"] == 0.2
+    assert capsys.readouterr().out == ""
+
+
+def test_a_run_that_has_ended_is_not_resumed(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = (finished / "summary.json").read_bytes()
+    assert main(["train", "--resume", str(finished)]) == 0
+    assert "nothing to resume" in capsys.readouterr().out
+    assert (finished / "summary.json").read_bytes() == before
+
+
+def test_seeds_differ_and_repeat(tmp_path: Path) -> None:
+    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
+        train(tmp_path / name, seed=seed, images=96)
+    assert same_weights(tmp_path / "a", tmp_path / "b")
+    assert not same_weights(tmp_path / "a", tmp_path / "c")
+
+
+def test_averaging_changes_what_is_saved_but_not_the_training(tmp_path: Path) -> None:
+    train(tmp_path / "on", images=160)
+    train(tmp_path / "off", images=160, average=0.0)
+    assert not same_weights(tmp_path / "on", tmp_path / "off")
+    losses = [[record.get("loss") for record in read_log(tmp_path / name / "log.jsonl")] for name in ("on", "off")]
+    assert losses[0] == losses[1]
+
+
+def test_training_stops_when_validation_gets_no_better(tmp_path: Path) -> None:
+    summary = train(tmp_path / "run", images=6400, validate_every_images=32, learning_rate=1e-9, patience=3)
+    assert summary["images"] == 4 * 32 and summary["best_images"] == 32
+
+
+def test_a_short_spell_of_bad_steps_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spoil(monkeypatch, steps={3, 4, 9})
+    summary = train(tmp_path / "run", images=640)
+    assert summary["skipped"] == 3 and summary["step"] == 20
+    weights = ocra.OCRA.from_pretrained(tmp_path / "run" / "weights" / "last").state_dict()
+    assert all(value.isfinite().all() for value in weights.values())
+
+
+def test_divergence_stops_the_run_with_a_good_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spoil(monkeypatch, steps=set(range(5, 100)))
+    with pytest.raises(OcraError, match=r"not finite in 10 steps in a row.*lower --training.learning-rate"):
+        train(tmp_path / "run")
+    checkpoint = loop.RunFolder(tmp_path / "run").checkpoints.load()
+    assert checkpoint is not None
+    assert all(value.isfinite().all() for value in checkpoint.tensors.values())
+
+
+def spoil(monkeypatch: pytest.MonkeyPatch, steps: set[int]) -> None:
+    """Make the loss of some steps NaN."""
+    right, count = loop.compute_losses, iter(range(10_000))
+
+    def spoiled(*arguments: Any) -> Losses:
+        losses = right(*arguments)
+        return losses._replace(total=losses.total * torch.nan) if next(count) in steps else losses
+
+    monkeypatch.setattr(loop, "compute_losses", spoiled)
+
+
+def test_missing_data_is_said_before_a_folder_is_made(tmp_path: Path) -> None:
+    spec = replace(tiny(), task=replace(tiny().task, digits="mnist", root=str(tmp_path / "nowhere")))
+    with pytest.raises(OcraError, match="MNIST was not found"):
+        train(tmp_path / "run", spec)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_task_that_does_not_fit_the_model_is_refused(tmp_path: Path) -> None:
+    spec = replace(tiny(), task=replace(tiny().task, size=40))
+    with pytest.raises(OcraError, match="makes images of 1 × 40 × 40, but the model takes 1 × 32 × 32"):
+        train(tmp_path / "run", spec)
+    train(tmp_path / "run", ocra.fit_to_task(replace(spec, training=tiny(images=32).training)))
+
+
+def write_own_folder(root: Path) -> Path:
+    """Pictures of bright and dark squares, labelled."""
+    from PIL import Image
+
+    root.mkdir()
+    rows = ["file,labels,split"]
+    for split in ("train", "validation", "test"):
+        for k in range(6):
+            label = ("cat", "dog")[k % 2]
+            Image.new("L", (30, 24), 40 + 180 * (k % 2)).save(root / f"{split}{k}.png")
+            rows.append(f"{split}{k}.png,{label},{split}")
+    (root / "labels.csv").write_text("\n".join(rows))
+    return root
+
+
+def test_a_folder_of_ones_own_is_trained_and_keeps_its_class_names(tmp_path: Path) -> None:
+    root = write_own_folder(tmp_path / "pictures")
+    config = write_config(tmp_path / "tiny.json", tiny(images=64))
+    words = ["train", "--config", str(config), "--task.name", "folder", "--task.root", str(root)]
+    sizes = ["--task.height", "24", "--task.width", "30"]
+    assert main([*words, *sizes, "--out", str(tmp_path / "run"), "--processes", "1", "--quiet"]) == 0
+    model, metadata = load_with_metadata(tmp_path / "run" / "weights" / "last")
+    assert metadata["class_names"] == ["cat", "dog"]
+    assert model.config.classes == 2 and model.config.image_shape == (1, 24, 30)
+    assert main(["evaluate", str(tmp_path / "run"), "--json"]) == 0
+
+
+def test_bfloat16_trains_or_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    # In a process of its own: a CPU that promises instructions it lacks would take the tests with it.
+    config = write_config(tmp_path / "tiny.json", tiny(images=64, precision="bf16"))
+    code, _, err = run("train", "--config", config, "--out", tmp_path / "run", "--processes", 1)
+    if code == 1:
+        assert "bfloat16 does not work on this cpu; use --training.precision fp32" in err
+        assert not (tmp_path / "run").exists()
+        pytest.skip("bfloat16 does not work on this CPU (and training said so)")
+    assert code == 0

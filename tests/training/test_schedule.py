@@ -1,0 +1,89 @@
+"""What changes during a run is a function of the images seen."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from ocra.errors import OcraError
+from ocra.presets import PRESETS, preset
+from ocra.training.config import TrainingConfig
+from ocra.training.sampling import image_indices, share
+from ocra.training.schedule import average_decay, crossed, learning_rate, single_share
+
+DEFAULT = TrainingConfig(images=1_000_000, learning_rate=5e-3, warmup_images=10_000, single_until_images=60_000)
+
+
+def test_default_learning_rate_rises_then_falls_to_zero() -> None:
+    rates = [learning_rate(DEFAULT, seen) for seen in range(0, 1_000_001, 1000)]
+    peak = int(np.argmax(rates))
+    assert 0 < rates[0] < 0.02 * DEFAULT.learning_rate
+    assert 9 <= peak <= 11 and rates[peak] == pytest.approx(5e-3, rel=1e-3)
+    assert all(a > b for a, b in zip(rates[peak:], rates[peak + 1 :], strict=False))
+    assert rates[500] == pytest.approx(2.5e-3) and rates[-1] == pytest.approx(0, abs=1e-9)
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_the_papers_learning_rate_never_changes(name: str) -> None:
+    training = preset(name, "paper").training
+    assert {learning_rate(training, seen) for seen in (0, 10**6, 10**8)} == {1e-3}
+    assert single_share(training, 0) == 0 and average_decay(training, 1000) == 0
+
+
+def test_single_objects_become_rarer_until_there_are_none() -> None:
+    shares = [single_share(DEFAULT, seen) for seen in (0, 30_000, 60_000, 900_000)]
+    assert shares == [1.0, 0.5, 0.0, 0.0]
+
+
+def test_averages_forget_the_start() -> None:
+    assert average_decay(DEFAULT, 0) == 0.1
+    assert average_decay(DEFAULT, 100_000) == DEFAULT.average
+
+
+def test_crossing_of_multiples() -> None:
+    assert crossed(99, 100, 100) and crossed(0, 250, 100)
+    assert not crossed(100, 199, 100)
+
+
+def test_an_epoch_shows_every_image_once_and_the_next_shows_fresh_ones() -> None:
+    first, second = image_indices(0, 1000, 0, 1000), image_indices(0, 1000, 1000, 2000)
+    assert sorted(first) == list(range(1000))
+    assert sorted(second) == list(range(1000, 2000))
+    assert not np.array_equal(first, second - 1000)
+    assert not np.array_equal(first, image_indices(1, 1000, 0, 1000))
+
+
+def test_a_batch_may_lie_across_epochs_and_depends_on_its_place_only() -> None:
+    whole = image_indices(3, 100, 0, 1000)
+    assert np.array_equal(image_indices(3, 100, 150, 460), whole[150:460])
+
+
+@pytest.mark.parametrize(("processes", "size"), [(1, 7), (2, 128), (3, 100), (8, 8)])
+def test_processes_share_a_batch_without_gap_or_overlap(processes: int, size: int) -> None:
+    items = list(range(size))
+    shares = [items[share(rank, processes, size)] for rank in range(processes)]
+    assert sum(shares, []) == items
+    assert max(map(len, shares)) - min(map(len, shares)) <= 1
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"images": 0},
+        {"batch": 2.5},
+        {"learning_rate": 0.0},
+        {"learning_rate": float("nan")},
+        {"average": 1.0},
+        {"beta2": -0.1},
+        {"clip": 0.0},
+        {"patience": -1},
+        {"schedule": "linear"},
+        {"precision": "fp16"},
+        {"checkpoint_minutes": 0.0},
+    ],
+)
+def test_impossible_settings_are_refused(bad: dict) -> None:
+    with pytest.raises(OcraError, match=f"training.{next(iter(bad))}"):
+        replace(DEFAULT, **bad)
