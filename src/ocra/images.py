@@ -109,37 +109,39 @@ def _check_length(name: str, length: int) -> None:
 
 
 def _read(file: io.IOBase, name: str) -> Picture:
-    """Decode a file; whatever a broken one makes the decoder raise becomes one sentence."""
+    """Decode a file without the decoder's warnings (odd metadata, large sizes): what matters is checked here."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        image = _open(file, name)
+        width, height = image.size
+        if width * height > MOST_PIXELS:
+            raise _too_large(name, width, height)
+        if min(width, height) < SMALLEST_SIDE:
+            raise OcraError(
+                f"{name} has {width} × {height} pixels; at least {SMALLEST_SIDE} × {SMALLEST_SIDE} are needed."
+            )
+        try:
+            return _decode(image, name)
+        except MemoryError:
+            raise _too_large(name, width, height) from None
+        except OcraError:
+            raise
+        except Exception as error:  # whatever broken pixels make a decoder raise
+            reason = " ".join(str(error).split()).rstrip(".") or type(error).__name__
+            raise OcraError(f"{name} is damaged and cannot be read to the end ({reason}).") from None
+
+
+def _open(file: io.IOBase, name: str) -> Image.Image:
+    """Read the header of a picture in one of the known formats."""
     Image.init()
     known = [kind for kind in FORMATS if kind in Image.OPEN]
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore"
-            )  # Pillow warns about odd metadata and large sizes; sizes are checked below
-            image = Image.open(file, formats=known)  # type: ignore[arg-type]
+        return Image.open(file, formats=known)  # type: ignore[arg-type]
     except Image.DecompressionBombError:
         raise _too_large(name) from None
     except Exception:  # decoders raise SyntaxError, struct.error, KeyError ... on bad headers
-        raise OcraError(
-            f"{name} is not a picture in a known format (PNG, JPEG, TIFF, WebP, GIF, BMP ...)."
-        ) from None
-    width, height = image.size
-    if width * height > MOST_PIXELS:
-        raise _too_large(name, width, height)
-    if min(width, height) < SMALLEST_SIDE:
-        raise OcraError(
-            f"{name} has {width} × {height} pixels; at least {SMALLEST_SIDE} × {SMALLEST_SIDE} are needed."
-        )
-    try:
-        return _decode(image, name)
-    except MemoryError:
-        raise _too_large(name, width, height) from None
-    except OcraError:
-        raise
-    except Exception as error:  # as above, now for the pixels
-        reason = str(error).strip().rstrip(".") or type(error).__name__
-        raise OcraError(f"{name} is damaged and cannot be read to the end ({reason}).") from None
+        formats = "PNG, JPEG, TIFF, WebP, GIF, BMP …"
+        raise OcraError(f"{name} is not a picture in a known format ({formats}).") from None
 
 
 def _too_large(name: str, width: int = 0, height: int = 0) -> OcraError:
