@@ -15,6 +15,7 @@ from pathlib import Path
 from .errors import OcraError, UsageError
 
 COMMANDS: dict[str, tuple[str, str]] = {
+    "demo": ("demo", "see it work: recognise test digits with shipped weights"),
     "predict": ("predict", "say what is in pictures"),
     "look": ("look", "draw where the model looks and what it makes of it"),
     "scanpath": ("scanpath", "write down where the model looks, as a table"),
