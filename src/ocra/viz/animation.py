@@ -64,13 +64,11 @@ def save_animation(record: Record, path: str | os.PathLike[str]) -> None:
 
 
 def _palette(image: Image.Image) -> Image.Image:
-    """Colours for all frames; the paper stays as white as it is."""
+    """Colours for all frames; what is nearly white is made white, or the paper would be grey."""
     reduced = image.quantize(255, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
-    colours = reduced.getpalette() or []
-    paper = reduced.getpixel((0, 0))
-    assert isinstance(paper, int)
-    colours[3 * paper : 3 * paper + 3] = list(image.getpixel((0, 0)))
-    reduced.putpalette(colours)
+    colours = np.array(reduced.getpalette()).reshape(-1, 3)
+    colours[colours.min(1) > 248] = 255
+    reduced.putpalette(colours.flatten().tolist())
     return reduced
 
 
