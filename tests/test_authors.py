@@ -35,8 +35,13 @@ def authors_checkpoint(name: str) -> dict[str, Tensor]:
     if config.capsules:
         state["objectcaps_layer.weight"] = torch.randn(config.object_capsules, 40, 16, 8)
     else:
-        dense = {"fc_linear": nn.Linear(320, latent), "output_linear": nn.Linear(latent, config.object_capsules)}
-        state |= {f"{layer}.{key}": value for layer in dense for key, value in dense[layer].state_dict().items()}
+        dense = {
+            "fc_linear": nn.Linear(320, latent),
+            "output_linear": nn.Linear(latent, config.object_capsules),
+        }
+        state |= {
+            f"{layer}.{key}": value for layer in dense for key, value in dense[layer].state_dict().items()
+        }
     return state
 
 

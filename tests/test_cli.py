@@ -35,7 +35,9 @@ def test_help_fits_on_one_screen(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_help_needs_no_heavy_import() -> None:
-    program = "import sys, ocra.cli; ocra.cli.main(['--help']); print('torch' in sys.modules, file=sys.stderr)"
+    program = (
+        "import sys, ocra.cli; ocra.cli.main(['--help']); print('torch' in sys.modules, file=sys.stderr)"
+    )
     started = time.monotonic()
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.stderr.strip() == "False"
@@ -74,7 +76,11 @@ def test_every_command_has_help_with_an_example(command: str, capsys: pytest.Cap
         (["train", "multimnist-3", "--model.glimpses", "0"], 2, "model.glimpses must be a whole number"),
         (["train", "multimnist-3", "--training.batch", "-4"], 2, "training.batch must be a whole number"),
         (["train", "multimnist-3", "--training.beta2", "1.5"], 2, "training.beta2 must be at least 0"),
-        (["train", "multimnist-3", "--task.digits", "glyphs", "--model.height", "50"], 2, "--model.height 50"),
+        (
+            ["train", "multimnist-3", "--task.digits", "glyphs", "--model.height", "50"],
+            2,
+            "--model.height 50",
+        ),
         (["train", "multimnist-3", "--config", "x.json"], 2, "either a preset or --config"),
         (["train", "--config", "no-such.json"], 1, "no-such.json could not be read"),
         (["train", "--resume", "no-such-run"], 1, "no-such-run holds no run to resume"),
@@ -146,7 +152,9 @@ def test_evaluate_gives_the_same_figures_in_any_number_of_threads(
     assert figures[0]["exact_error"] == figures[1]["exact_error"]
 
 
-def test_evaluate_as_a_table_with_the_second_test_set(weights: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_evaluate_as_a_table_with_the_second_test_set(
+    weights: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     code, out, _ = output(["evaluate", weights, "--images", "100", "--shift", "6"], capsys)
     assert code == 0
     assert "exact error" in out and "95 % interval" in out and "hardest pairs" in out

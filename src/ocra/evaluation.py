@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -15,13 +15,11 @@ from .config import ModelConfig
 from .data import Task, TaskConfig, make_task
 from .data.task import Batch
 from .errors import OcraError, UsageError
+from .machine import cores
 from .metrics import answer_rule
 from .model import OCRA
 from .tally import DIGITS, Tally
 from .trace import Trace
-
-# Below this many glimpses in all, compiling takes longer than it saves.
-WORTH_COMPILING = 200_000
 
 
 @dataclass(frozen=True)
@@ -56,11 +54,13 @@ def evaluate(
     glimpses: int | None = None,
     batch: int = 128,
     threads: int = 0,
+    on_progress: Callable[[int], None] | None = None,
 ) -> Evaluation:
     """Score a model on a task, given as an object, a config or a name.
 
     split, seed: which images, for a config or a name. images: how many, the whole split by default.
     glimpses: another number than the model's own. threads: how many batches at once; 0 takes one for each core.
+    on_progress: called with the number of images scored since its last call.
     """
     task = TaskConfig(name=task) if isinstance(task, str) else task  # type: ignore[arg-type]
     source = make_task(task, split, seed) if isinstance(task, TaskConfig) else task
@@ -72,7 +72,7 @@ def evaluate(
     was_training = model.training
     model.eval()
     try:
-        result = _in_threads(model, source, indices, batch, glimpses, threads)
+        result = _in_threads(model, source, indices, batch, glimpses, threads, on_progress)
     finally:
         model.train(was_training)
     return Evaluation(source.name, source.split, source.seed, steps, result.figures(), result.details())
@@ -89,16 +89,23 @@ def check_fit(model: ModelConfig, task: Task) -> None:
 
 
 def _in_threads(
-    model: OCRA, task: Task, indices: NDArray[np.int64], batch: int, glimpses: int | None, threads: int
+    model: OCRA,
+    task: Task,
+    indices: NDArray[np.int64],
+    batch: int,
+    glimpses: int | None,
+    threads: int,
+    on_progress: Callable[[int], None] | None,
 ) -> Tally:
     """Tally in Python threads of one core each: PyTorch lets go of the interpreter while it computes."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    count = max(1, min(threads or cores, len(indices) // batch))
+    device = next(model.parameters()).device
+    count = min(threads or cores(), len(indices) // batch) if device.type == "cpu" else 1
+    count = max(1, count)
     before = torch.get_num_threads()
 
     def part(chosen: NDArray[np.int64]) -> Tally:
         torch.set_num_threads(1)
-        return tally(model, task, chosen, batch, glimpses)
+        return tally(model, task, chosen, batch, glimpses, device, on_progress)
 
     try:
         with ThreadPoolExecutor(count) as pool:
@@ -116,6 +123,7 @@ def tally(
     batch: int,
     glimpses: int | None = None,
     device: torch.device | str = "cpu",
+    on_progress: Callable[[int], None] | None = None,
 ) -> Tally:
     """Score the images of these indices, `batch` at a time.
 
@@ -128,6 +136,8 @@ def tally(
         pictures = task.batch(np.resize(chosen, batch))
         trace = model(pictures.images.to(device), glimpses=glimpses)
         result.add(_first(trace, len(chosen)), _first_pictures(pictures, len(chosen)), rule)
+        if on_progress is not None:
+            on_progress(len(chosen))
     return result
 
 

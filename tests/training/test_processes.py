@@ -9,7 +9,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from tiny import finish, losses, run, same_weights, start, wait_for_images
+from tiny import LONGER, finish, losses, run, same_weights, start, wait_for_images
+
+import ocra
+from ocra.training import channel
 
 TORCHRUN = ("--standalone", "--nproc-per-node", 2, "-m", "ocra")
 
@@ -27,10 +30,11 @@ def test_two_processes_train_as_one(undisturbed: Path, pair: Path) -> None:
 
 
 @pytest.mark.slow
-def test_processes_that_share_a_batch_unevenly(config: Path, undisturbed: Path, tmp_path: Path) -> None:
-    words = ("train", "--config", config, "--out", tmp_path / "run", "--processes", 3, "--quiet")
-    code, _, err = run(*words)
-    assert code == 0, err
+def test_processes_without_shared_memory_that_share_a_batch_unevenly(
+    undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(channel, "SHARED_MEMORY", tmp_path / "nowhere")
+    ocra.train(LONGER, tmp_path / "run", processes=3, quiet=True)
     assert_alike(tmp_path / "run", undisturbed, 3)
 
 

@@ -26,9 +26,7 @@ def train(folder: Path, spec: Any = None, **training: Any) -> dict[str, Any]:
 
 @pytest.mark.slow
 def test_a_tiny_model_learns_glyph_digits(tmp_path: Path) -> None:
-    summary = train(
-        tmp_path / "run", images=10_000, learning_rate=1e-2, validate_images=500, test_images=500
-    )
+    summary = train(tmp_path / "run", images=10_000, learning_rate=1e-2, validate_images=500, test_images=500)
     assert summary["test"]["last"]["exact_error"] < 0.2  # chance: 0.9
     model = ocra.OCRA.from_pretrained(tmp_path / "run" / "weights" / "best")
     assert ocra.evaluate(model, tiny().task, images=500).exact_error < 0.2
@@ -119,7 +117,9 @@ def test_averaging_changes_what_is_saved_but_not_the_training(tmp_path: Path) ->
     train(tmp_path / "on", images=160)
     train(tmp_path / "off", images=160, average=0.0)
     assert not same_weights(tmp_path / "on", tmp_path / "off")
-    losses = [[record.get("loss") for record in read_log(tmp_path / name / "log.jsonl")] for name in ("on", "off")]
+    losses = [
+        [record.get("loss") for record in read_log(tmp_path / name / "log.jsonl")] for name in ("on", "off")
+    ]
     assert losses[0] == losses[1]
 
 
@@ -136,7 +136,9 @@ def test_a_short_spell_of_bad_steps_is_left_out(tmp_path: Path, monkeypatch: pyt
     assert all(value.isfinite().all() for value in weights.values())
 
 
-def test_divergence_stops_the_run_with_a_good_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_divergence_stops_the_run_with_a_good_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     spoil(monkeypatch, steps=set(range(5, 100)))
     with pytest.raises(OcraError, match=r"not finite in 10 steps in a row.*lower --training.learning-rate"):
         train(tmp_path / "run")

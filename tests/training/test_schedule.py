@@ -13,7 +13,9 @@ from ocra.training.config import TrainingConfig
 from ocra.training.sampling import image_indices, share
 from ocra.training.schedule import average_decay, crossed, learning_rate, single_share
 
-DEFAULT = TrainingConfig(images=1_000_000, learning_rate=5e-3, warmup_images=10_000, single_until_images=60_000)
+DEFAULT = TrainingConfig(
+    images=1_000_000, learning_rate=5e-3, warmup_images=10_000, single_until_images=60_000
+)
 
 
 def test_default_learning_rate_rises_then_falls_to_zero() -> None:
@@ -64,7 +66,7 @@ def test_a_batch_may_lie_across_epochs_and_depends_on_its_place_only() -> None:
 def test_processes_share_a_batch_without_gap_or_overlap(processes: int, size: int) -> None:
     items = list(range(size))
     shares = [items[share(rank, processes, size)] for rank in range(processes)]
-    assert sum(shares, []) == items
+    assert [item for part in shares for item in part] == items
     assert max(map(len, shares)) - min(map(len, shares)) <= 1
 
 

@@ -36,7 +36,9 @@ def test_flat_parameters_leave_the_model_as_it_was() -> None:
 def test_gradients_arrive_in_one_tensor() -> None:
     model, images = OCRA(TINY.model), torch.rand(4, *TINY.model.image_shape)
     model(images).canvas.sum().backward()
-    expected = {name: value.grad.clone() for name, value in model.named_parameters() if value.grad is not None}
+    expected = {
+        name: value.grad.clone() for name, value in model.named_parameters() if value.grad is not None
+    }
     flat = FlatParameters(model)
     gradient = torch.zeros(flat.size)
     flat.send_gradients_to(gradient)
@@ -127,7 +129,9 @@ def test_a_broken_newest_checkpoint_falls_back_with_a_warning(tmp_path: Path, da
         store.load()
 
 
-def test_a_full_disk_leaves_the_last_checkpoint_intact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_leaves_the_last_checkpoint_intact(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store = Checkpoints(tmp_path)
     store.save(checkpoint(100))
 
@@ -183,7 +187,9 @@ def test_two_runs_cannot_hold_one_folder(tmp_path: Path) -> None:
         pass
 
 
-def test_a_run_without_a_name_gets_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_without_a_name_gets_a_folder_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     assert fresh_path("tiny") == Path("runs/tiny")
     fresh_path("tiny").mkdir(parents=True)

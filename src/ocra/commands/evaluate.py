@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from rich.console import Console
+from rich.progress import Progress
 from rich.table import Table
 from tyro.conf import Positional, arg
 
 from ocra.commands import parse
-from ocra.data import TaskConfig
+from ocra.data import TaskConfig, make_task
 from ocra.errors import UsageError
 from ocra.evaluation import Evaluation, evaluate
 from ocra.pretrained import load_with_metadata
 
 MOST_CONFUSIONS = 10
+# Below this many glimpses in all, compiling takes longer than it saves.
+WORTH_COMPILING = 1_000_000
 
 
 def score(
@@ -60,13 +64,27 @@ def score(
     config = _task_config(metadata, {name: value for name, value in changes.items() if value is not None})
     if shift is not None and config.name != "multimnist":
         raise UsageError(f"--shift is for multimnist, not for {config.name}.")
-    result = evaluate(
-        model, config, split=split, seed=seed, images=images, glimpses=glimpses, threads=threads
-    )
+    source = make_task(config, split, seed)
+    count = min(images or len(source), len(source))
+    if count * (glimpses or model.config.glimpses) >= WORTH_COMPILING:
+        model.compile_step()
+    with _progress(count, shown=not as_json) as advance:
+        result = evaluate(
+            model, source, images=images, glimpses=glimpses, threads=threads, on_progress=advance
+        )
     if as_json:
         print(json.dumps({"weights": weights, "max_shift": config.max_shift, **result.to_dict()}))
     else:
         _show(result, weights)
+
+
+@contextmanager
+def _progress(total: int, shown: bool) -> Iterator[Callable[[int], None]]:
+    """A bar on the terminal that goes away at the end; nothing elsewhere."""
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not (shown and console.is_terminal)) as progress:
+        bar = progress.add_task("images", total=total)
+        yield lambda count: progress.advance(bar, count)
 
 
 def _folder_of(weights: str) -> str:

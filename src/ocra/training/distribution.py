@@ -18,6 +18,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from ..errors import OcraError, UsageError
+from ..machine import cores
 
 JOIN = "OCRA_JOIN"  # rank, size and port, for the processes this program starts itself
 # Below this many images a process spends its time on messages, not on images.
@@ -89,11 +90,6 @@ def choose_processes(wanted: int, device: torch.device, batch: int) -> int:
     if device.type == "cuda":
         return wanted or torch.cuda.device_count()
     return wanted or max(1, min(cores(), batch // FEWEST_IMAGES))
-
-
-def cores() -> int:
-    """Cores this process may use, which in a container may be fewer than the machine has."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def further_process() -> bool:

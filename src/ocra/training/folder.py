@@ -49,7 +49,8 @@ def new_run(path: Path, spec: Spec) -> Iterator[RunFolder]:
     with _lock(path):
         if any((path / name).exists() for name in ("config.json", "log.jsonl", "checkpoints")):
             raise OcraError(
-                f"{path} holds another run; continue that one with 'ocra train --resume {path}' or choose another --out."
+                f"{path} holds another run; continue that one with 'ocra train --resume {path}', "
+                "or choose another --out."
             )
         write_json_atomically(path / "config.json", spec.to_dict())
         yield RunFolder(path)

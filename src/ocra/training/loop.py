@@ -29,7 +29,7 @@ from .sampling import image_indices, share
 from .schedule import average_decay, crossed, learning_rate, single_share
 from .signals import StopSignals
 from .state import State
-from .summary import summarise, weights_metadata
+from .summary import done, summarise, weights_metadata
 
 MOST_BAD_STEPS = 10
 FIXED_SEED = 0  # validation and test images are the same for every run
@@ -191,7 +191,7 @@ class Run:
         summary = summarise(self.spec, dataclasses.asdict(progress), tests)
         if self.folder is not None:
             self.folder.write_summary(summary)
-            self.reporter.say(f"Done: {self.folder.path} holds weights/best, weights/last and summary.json.")
+            self.reporter.say(done(self.folder.path, tests.get("best")))
         return summary
 
     def best_weights(self) -> Tensor:

@@ -31,6 +31,17 @@ def summarise(spec: Spec, progress: dict[str, Any], tests: dict[str, Tally]) -> 
     }
 
 
+def done(folder: Path, test: Tally | None) -> str:
+    """The last words of a run."""
+    where = f"{folder} holds weights/best, weights/last and summary.json."
+    if test is None:
+        return f"Done. {where}"
+    figures = test.figures()
+    low, high = figures["exact_error_interval"]
+    error = f"exact error {figures['exact_error']:.2%} ({low:.2%} to {high:.2%})"
+    return f"Done: {error} on {figures['n']:,} test images. {where}"
+
+
 def weights_metadata(spec: Spec, task: Task, images: int, validation_error: float) -> dict[str, Any]:
     """What config.json says besides the network, so that weights can be used without the run they came from."""
     return {
