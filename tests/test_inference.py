@@ -64,6 +64,10 @@ def test_confidence_is_the_share_against_the_best_rejected_score():
     assert [found.confidence for found in said.objects] == pytest.approx([0.9, 0.75])
 
 
+def test_a_prediction_is_short_when_printed():
+    assert str(answers(tiny_model(), [row(_3=0.9, _8=0.3)])) == "[Prediction(3 (90%), 8 (75%); 3 glimpses)]"
+
+
 def test_a_toss_up_is_not_answered():
     (said,) = answers(tiny_model(), [row(_3=0.9, _8=0.5, _9=0.5)])
     assert said.labels == ("3",)

@@ -37,7 +37,7 @@ class Knowledge:
     @classmethod
     def of(cls, model: OCRA, metadata: dict[str, Any] | None = None) -> Knowledge:
         """From what was saved with the weights, or else from the shape of the network."""
-        config, metadata = model.config, metadata or {}
+        config, metadata = model.config, metadata or getattr(model, "metadata", None) or {}
         task = metadata.get("task") or {}
         task = {"name": task} if isinstance(task, str) else task
         name = task.get("name") or _likely_task(config)
@@ -96,7 +96,7 @@ class Glimpse:
     """The lengths of all object capsules."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Prediction:
     """What the model says about one picture."""
 
@@ -110,6 +110,11 @@ class Prediction:
     def labels(self) -> tuple[str, ...]:
         """The names of the objects."""
         return tuple(found.label for found in self.objects)
+
+    def __repr__(self) -> str:
+        """The answer in short; the fields hold the rest."""
+        objects = ", ".join(f"{found.label} ({found.confidence:.0%})" for found in self.objects)
+        return f"Prediction({objects or 'nothing'}; {len(self.glimpses)} glimpses)"
 
 
 def predict(
