@@ -8,29 +8,26 @@ import torch
 import ocra
 from ocra.losses import compute_losses
 
-STROKES = torch.stack([torch.eye(9), torch.eye(9).flip(0), torch.eye(9)[[4] * 9], torch.eye(9)[[4] * 9].T])
-
 
 class Strokes(ocra.Task):
     """Two of four strokes on 20×20 pixels; picture i is a function of the seed and i alone."""
 
     name, class_names, image_shape = "strokes", ("falling", "rising", "standing", "lying"), (1, 20, 20)
+    shapes = torch.stack([torch.eye(9), torch.eye(9).flip(0), torch.eye(9)[[4] * 9], torch.eye(9)[[4] * 9].T])
 
-    def __len__(self) -> int:
+    def __len__(self):
         return 100_000
 
     def make(self, indices, parts, single):
         images, counts = torch.zeros(len(indices), 1, 20, 20), torch.zeros(len(indices), 4)
         for k, index in enumerate(indices):
             draw = np.random.default_rng([self.seed, index])
-            for stroke in draw.permutation(4)[:2]:
-                x, y = draw.integers(0, 12, 2)
-                images[k, 0, y : y + 9, x : x + 9] += STROKES[stroke]
+            for stroke, (x, y) in zip(draw.permutation(4)[:2], draw.integers(0, 12, (2, 2)), strict=True):
+                images[k, 0, y : y + 9, x : x + 9] += self.shapes[stroke]
                 counts[k, stroke] = 1
         return ocra.Batch(images.clamp(max=1), counts)
 
 
-torch.set_num_threads(1)  # for products this small one thread is the fastest
 task = Strokes("train", seed=0, parts=False)
 model = ocra.OCRA(ocra.ModelConfig(height=20, width=20, classes=4, hidden=128, filters=8))
 optimiser = torch.optim.Adam(model.parameters(), lr=3e-3)
@@ -41,6 +38,5 @@ for step in range(int(sys.argv[1]) if len(sys.argv) > 1 else 500):
     optimiser.zero_grad()
     loss.backward()
     optimiser.step()
-    if step % 20 == 0:
-        right = (batch.counts.gather(1, trace.scores.topk(2).indices) == 1).all(1)
-        print(f"step {step:3}  loss {loss:.3f}  images right {right.float().mean():.0%}", flush=True)
+    right = (batch.counts.gather(1, trace.scores.topk(2).indices) == 1).all(1).float().mean()
+    print(f"step {step:3}  loss {loss:.3f}  images right {right:.0%}", flush=True)

@@ -1,7 +1,4 @@
-"""Train on a folder of pictures with a labels.csv: python train_own_folder.py OUT [IMAGES [FOLDER]]
-
-Without a folder, discs and squares are drawn as an example.
-"""
+"""Train on a folder of pictures with a labels.csv: python train_own_folder.py OUT [IMAGES [FOLDER]]"""
 
 import random
 import sys
@@ -13,18 +10,18 @@ from PIL import Image, ImageDraw
 import ocra
 
 
-def draw_folder(folder: Path, pictures: int = 300) -> Path:
-    """Pictures of a disc, a square or both, and a labels.csv that says what is in each."""
+def draw_folder(folder: Path) -> Path:
+    """An example: pictures of a disc, a square or both, and a labels.csv that says what is in each."""
     folder.mkdir(parents=True)
     lines = ["file,labels"]
-    for number in range(pictures):
-        image, labels = Image.new("L", (36, 36)), random.choice([["disc"], ["square"], ["disc", "square"]])
+    for number in range(300):
+        image, labels = Image.new("L", (36, 36)), random.choice(["disc", "square", "disc square"])
         draw = ImageDraw.Draw(image)
-        for label in labels:
+        for label in labels.split():
             x, y = random.randint(2, 20), random.randint(2, 20)
             (draw.ellipse if label == "disc" else draw.rectangle)((x, y, x + 13, y + 13), fill=255)
         image.save(folder / f"{number}.png")
-        lines.append(f"{number}.png,{' '.join(labels)}")
+        lines.append(f"{number}.png,{labels}")
     (folder / "labels.csv").write_text("\n".join(lines) + "\n")
     return folder
 

@@ -29,7 +29,7 @@ def run(tmp_path, monkeypatch, capsys):
 
 def test_there_are_five_short_ones():
     lengths = {path.name: len(path.read_text("utf-8").splitlines()) for path in EXAMPLES.glob("*.py")}
-    assert len(lengths) == 5 and max(lengths.values()) <= 50, lengths
+    assert len(lengths) == 5 and max(lengths.values()) <= 42, lengths
 
 
 def test_predict(run, tmp_path):
