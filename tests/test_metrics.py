@@ -139,3 +139,9 @@ def test_house_numbers_are_counted_by_length() -> None:
     assert details["output_error"] == pytest.approx(1 / 10)
     assert details["confusion"]["counts"][2][9] == 1
     assert tally.object_error == pytest.approx(1 / 3)
+
+
+def test_where_no_class_repeats_a_high_score_is_still_one_object() -> None:
+    scores = torch.tensor([[2.7, 0.1, 0.6]])
+    assert predicted_counts(scores, AnswerRule(None, repeats=False)).tolist() == [[1, 0, 1]]
+    assert predicted_counts(scores, AnswerRule(None, repeats=True)).tolist() == [[3, 0, 1]]

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from .training.config import TrainingConfig as TrainingConfig
     from .training.start import resume as resume
     from .training.start import train as train
+    from .viz import look as look
 
 _HOMES = {
     "config": ("ModelConfig",),
@@ -77,6 +78,7 @@ _HOMES = {
     "trace": ("Trace", "Windows"),
     "training.config": ("TrainingConfig",),
     "training.start": ("resume", "train"),
+    "viz": ("look",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

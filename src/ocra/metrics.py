@@ -28,7 +28,7 @@ def answer_rule(task: Any) -> AnswerRule:
     """The rule of a task: two different digits for MultiMNIST, else as many objects as the task says."""
     if task.name == "multimnist":
         return AnswerRule(2, repeats=False)
-    return AnswerRule(getattr(task, "objects", None), repeats=True)
+    return AnswerRule(getattr(task, "objects", None), getattr(task, "repeats", True))
 
 
 def predicted_counts(scores: Tensor, rule: AnswerRule) -> Tensor:
@@ -39,7 +39,9 @@ def predicted_counts(scores: Tensor, rule: AnswerRule) -> Tensor:
     counted at all: no luck.
     """
     if rule.objects is None:
-        return (scores + 0.5).floor().clamp(min=0)
+        # The margin loss never holds a class that is there down to its count, so one that occurs at most once
+        # may well score three.
+        return (scores + 0.5).floor().clamp(min=0, max=None if rule.repeats else 1)
     counts = torch.zeros_like(scores)
     left = scores.new_full((len(scores), 1), rule.objects)
     remaining = scores.clone()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from numbers import Integral
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -77,6 +77,7 @@ class OCRA(nn.Module):
             for _ in range(config.readout_digits)
         )
         self.convolution2.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.metadata: dict[str, Any] = {}  # what was saved beside the weights: task, class names, figures
         self._step: Callable[..., Step] = self.step
 
     def forward(

@@ -32,6 +32,14 @@ def test_labels_are_counted_and_classes_sorted(tmp_path: Path) -> None:
     assert task.batch(range(3)).counts.tolist() == [[1, 0], [0, 2], [1, 1]]
 
 
+def test_the_table_tells_how_many_objects_there_are_and_whether_they_repeat(tmp_path: Path) -> None:
+    mixed = FolderTask(write_folder(tmp_path / "mixed"), split="test")
+    assert mixed.objects is None and mixed.repeats
+    table = "file,labels,split\n0.png,cat,test\n1.png,dog,test"
+    single = FolderTask(write_folder(tmp_path / "single", table), split="test")
+    assert single.objects == 1 and not single.repeats
+
+
 def test_given_classes_keep_their_order(tmp_path: Path) -> None:
     task = FolderTask(write_folder(tmp_path), split="test", class_names=("dog", "bird", "cat"))
     assert task.class_names == ("dog", "bird", "cat")

@@ -63,6 +63,9 @@ class FolderTask(Task):
         self.augment = split == "train" if augment is None else augment
         rows = read_table(self.root, class_names)
         self.class_names = class_names or tuple(sorted({label for row in rows for label in row.labels}))
+        numbers = {len(row.labels) for row in rows}
+        self.objects = numbers.pop() if len(numbers) == 1 else None  # in each picture, where all have as many
+        self.repeats = any(len(set(row.labels)) < len(row.labels) for row in rows)
         self.files = tuple(row.file for row in rows if row.split == split)
         if not self.files:
             raise OcraError(

@@ -47,6 +47,7 @@ def load_with_metadata(name: str | Path) -> tuple[OCRA, dict[str, Any]]:
     tensors = _read_weights(folder / WEIGHTS)
     _check_fit(model.state_dict(), tensors, folder)
     model.load_state_dict({key: value.float() for key, value in tensors.items()})
+    model.metadata = config
     return model.eval(), config
 
 
