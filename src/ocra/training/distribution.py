@@ -113,7 +113,8 @@ def process_group(processes: int, device: str, batch: int = 1) -> Iterator[Group
         place = choose_device(device)
         count = choose_processes(processes, place, batch)
         if count == 1:
-            yield Group(0, 1, place)
+            with _threads(place):
+                yield Group(0, 1, place)
             return
         store = dist.TCPStore("127.0.0.1", 0, count, is_master=True, wait_for_workers=False)
         with _workers(count, store, device), _joined(place, store=store, rank=0, world_size=count) as group:
@@ -122,22 +123,34 @@ def process_group(processes: int, device: str, batch: int = 1) -> Iterator[Group
 
 @contextmanager
 def _joined(device: torch.device, **place: Any) -> Iterator[Group]:
-    """Meet the other processes, one thread each: on a CPU the processes are the parallelism."""
+    """Meet the other processes."""
     if place:
         # The host's own name may resolve to nothing in a container; the loopback interface is always there.
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo0" if sys.platform == "darwin" else "lo")
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
+    backend = "nccl" if device.type == "cuda" else "gloo"
+    dist.init_process_group(backend, timeout=timedelta(minutes=30), **place)
     try:
-        backend = "nccl" if device.type == "cuda" else "gloo"
-        dist.init_process_group(backend, timeout=timedelta(minutes=30), **place)
         size = dist.get_world_size()
         one_machine = bool(place) or int(os.environ.get("LOCAL_WORLD_SIZE", 0)) == size
-        yield Group(dist.get_rank(), size, device, one_machine)
+        with _threads(device):
+            yield Group(dist.get_rank(), size, device, one_machine)
     finally:
-        if dist.is_initialized():
-            dist.destroy_process_group()
-        torch.set_num_threads(threads)
+        dist.destroy_process_group()
+
+
+@contextmanager
+def _threads(device: torch.device) -> Iterator[None]:
+    """One thread for each process, unless OMP_NUM_THREADS says otherwise: on a CPU the processes share the work.
+
+    Threads that wait for each other within every operation are slower, and far slower on a busy machine.
+    """
+    before = torch.get_num_threads()
+    if device.type == "cpu":
+        torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", 1)))
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 @contextmanager
