@@ -8,14 +8,17 @@ import random
 import resource
 import signal
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tiny import finish, losses, run, same_weights, start, wait_for_images
+from tiny import finish, losses, run, same_weights, start, tiny, wait_for_images
 
+import ocra
 from ocra.cli import main
 from ocra.training.checkpoints import Checkpoints
 from ocra.training.logs import read_log
+from ocra.training.loop import Run
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="needs POSIX signals")
 
@@ -91,3 +94,24 @@ def test_a_broken_newest_checkpoint_is_passed_over_and_only_one_process_writes_a
     code, _, err = run("train", "--resume", folder, "--quiet")
     assert code == 0 and f"warning: The checkpoint {newest} is broken" in err
     assert same_weights(undisturbed, folder)
+
+
+@pytest.mark.slow
+def test_a_compiled_run_is_resumed_exactly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # One glimpse is enough: validation in between must not change which compiled code training goes on with.
+    small = replace(tiny().model, glimpses=1, filters=4, hidden=16, primary_capsules=4)
+    spec = replace(tiny(images=32 * 12, validate_every_images=32 * 4, compile=True), model=small)
+    ocra.train(spec, tmp_path / "whole", processes=1, quiet=True)
+    step = Run.step
+
+    def interrupted(self: Run, stop: bool) -> bool:
+        if self.progress.step == 5:
+            os.kill(os.getpid(), signal.SIGINT)
+        return step(self, stop)
+
+    monkeypatch.setattr(Run, "step", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        ocra.train(spec, tmp_path / "stopped", processes=1, quiet=True)
+    monkeypatch.undo()
+    assert ocra.resume(tmp_path / "stopped", quiet=True)["step"] == 12
+    assert same_weights(tmp_path / "whole", tmp_path / "stopped")

@@ -27,6 +27,12 @@ def test_default_learning_rate_rises_then_falls_to_zero() -> None:
     assert rates[500] == pytest.approx(2.5e-3) and rates[-1] == pytest.approx(0, abs=1e-9)
 
 
+def test_a_short_run_spends_a_tenth_of_its_images_on_the_warm_up() -> None:
+    short = replace(DEFAULT, images=10_000, batch=100)
+    rates = [learning_rate(short, seen) for seen in range(0, 10_000, 100)]
+    assert 8 <= int(np.argmax(rates)) <= 10
+
+
 @pytest.mark.parametrize("name", PRESETS)
 def test_the_papers_learning_rate_never_changes(name: str) -> None:
     training = preset(name, "paper").training

@@ -73,7 +73,8 @@ def score(
             model, source, images=images, glimpses=glimpses, threads=threads, on_progress=advance
         )
     if as_json:
-        print(json.dumps({"weights": weights, "max_shift": config.max_shift, **result.to_dict()}))
+        about = {"max_shift": config.max_shift} if config.name == "multimnist" else {}
+        print(json.dumps({"weights": weights, **result.to_dict(), **about}))
     else:
         _show(result, weights)
 

@@ -21,7 +21,7 @@ class TrainingConfig:
     schedule: Literal["cosine", "constant"] = "cosine"
     """What the learning rate does after the warm-up: fall to zero along a cosine, or stay."""
     warmup_images: int = 12_800
-    """Images over which the learning rate rises from zero."""
+    """Images over which the learning rate rises from zero; at most a tenth of the run."""
     beta2: float = 0.99
     """Adam's β₂, the memory of squared gradients."""
     clip: float = 10.0

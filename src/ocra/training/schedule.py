@@ -9,8 +9,9 @@ from .config import TrainingConfig
 
 def learning_rate(training: TrainingConfig, seen: int) -> float:
     """The learning rate of the step that starts after `seen` images: a linear rise, then the schedule."""
+    warmup = min(training.warmup_images, training.images // 10)
     # The first step counts as seen, or its learning rate would be zero.
-    rise = min(1.0, (seen + training.batch) / training.warmup_images) if training.warmup_images else 1.0
+    rise = min(1.0, (seen + training.batch) / warmup) if warmup else 1.0
     if training.schedule == "constant":
         return training.learning_rate * rise
     progress = min(1.0, seen / training.images)
