@@ -9,8 +9,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ocra.config import ModelConfig
+from ocra.data import TaskConfig, make_task
 from ocra.data.task import Batch
+from ocra.errors import OcraError, UsageError
+from ocra.evaluation import evaluate
 from ocra.metrics import AnswerRule, predicted_counts, wilson_interval, wrong_digits, wrong_images
+from ocra.model import OCRA
 from ocra.tally import Tally, wrong_answers
 from ocra.trace import Trace
 
@@ -145,3 +150,19 @@ def test_where_no_class_repeats_a_high_score_is_still_one_object() -> None:
     scores = torch.tensor([[2.7, 0.1, 0.6]])
     assert predicted_counts(scores, AnswerRule(None, repeats=False)).tolist() == [[1, 0, 1]]
     assert predicted_counts(scores, AnswerRule(None, repeats=True)).tolist() == [[3, 0, 1]]
+
+
+def test_evaluate_takes_tasks_configs_and_names_and_refuses_nonsense() -> None:
+    model = OCRA(ModelConfig(filters=4, hidden=16, primary_capsules=4))
+    config = TaskConfig(digits="glyphs")
+    one = evaluate(model, config, images=64, seed=3)
+    other = evaluate(model, make_task(config, "test", 3), images=64, batch=20, threads=2)
+    assert one.exact_error == other.exact_error and one.details == other.details and one.seed == 3
+    assert one.figures["reconstruction_mse"] == pytest.approx(other.figures["reconstruction_mse"])
+    assert model.training
+    with pytest.raises(UsageError, match="no task 'mnist'"):
+        evaluate(model, "mnist")
+    with pytest.raises(UsageError, match="at least 1 image"):
+        evaluate(model, config, images=0)
+    with pytest.raises(OcraError, match="10 classes, but the model has 4"):
+        evaluate(OCRA(ModelConfig(classes=4, filters=4, hidden=16)), config)

@@ -10,6 +10,7 @@ from .config import ModelConfig
 from .data.config import TaskConfig
 from .errors import OcraError, UsageError
 from .losses import LossConfig
+from .metrics import answer_rule
 from .training.config import TrainingConfig
 
 Recipe = Literal["default", "paper"]
@@ -35,6 +36,10 @@ class Spec:
     """The loss."""
     training: TrainingConfig = field(default_factory=TrainingConfig)
     """The run."""
+
+    def __post_init__(self) -> None:
+        if isinstance(self.seed, bool) or not isinstance(self.seed, int):
+            raise OcraError(f"seed must be a whole number, not {self.seed!r}.")
 
     def to_dict(self) -> dict[str, Any]:
         """As nested dictionaries, ready for JSON."""
@@ -77,7 +82,10 @@ def fit_to_task(spec: Spec) -> Spec:
         spec.model, channels=channels, height=height, width=width, classes=len(task.class_names),
         readout_digits=spec.model.readout_digits if spec.task.name == "svhn" else 0,
     )  # fmt: skip
-    loss = spec.loss if spec.task.name == "multimnist" else replace(spec.loss, normalise_scores=False)
+    rule = answer_rule(task)
+    # Scores are comparable only within an image then: fine for the highest few, not for counting.
+    comparable = rule.objects is not None and not rule.repeats
+    loss = replace(spec.loss, normalise_scores=spec.loss.normalise_scores and comparable)
     return replace(spec, model=model, loss=loss)
 
 

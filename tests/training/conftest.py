@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from tiny import LONGER, run, write_config
+from tiny_runs import LONGER, run, write_config
 
 import ocra
 

@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from tiny import LONGER, finish, losses, run, same_weights, start, wait_for_images
+from tiny_runs import LONGER, finish, losses, run, same_weights, start, wait_for_images
 
 import ocra
 from ocra.training import channel

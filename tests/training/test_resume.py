@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tiny import finish, losses, run, same_weights, start, tiny, wait_for_images
+from tiny_runs import finish, losses, run, same_weights, start, tiny, wait_for_images
 
 import ocra
 from ocra.cli import main

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from tiny import run, same_weights, tiny, write_config
+from tiny_runs import run, same_weights, tiny, write_config
 
 import ocra
 from ocra.cli import main

@@ -90,6 +90,8 @@ def test_processes_share_a_batch_without_gap_or_overlap(processes: int, size: in
         {"schedule": "linear"},
         {"precision": "fp16"},
         {"checkpoint_minutes": 0.0},
+        {"learning_rate": "fast"},
+        {"forget_bias": float("inf")},
     ],
 )
 def test_impossible_settings_are_refused(bad: dict) -> None:

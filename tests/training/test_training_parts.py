@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from tiny import TINY, tiny
+from tiny_runs import TINY, tiny
 
 from ocra.errors import OcraError, UsageError
 from ocra.model import OCRA

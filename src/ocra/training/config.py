@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -65,15 +67,11 @@ class TrainingConfig:
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
                 raise OcraError(f"training.{name} must be a whole number of at least {least}, not {value!r}.")
         for name in ("learning_rate", "clip", "checkpoint_minutes"):
-            if not 0 < getattr(self, name) < float("inf"):
-                raise OcraError(f"training.{name} must be above 0, not {getattr(self, name)!r}.")
-        if not 0 <= self.capsule_init < float("inf"):
-            raise OcraError(f"training.capsule_init must be at least 0, not {self.capsule_init!r}.")
+            self._check(name, lambda value: 0 < value < math.inf, "a number above 0")
         for name in ("beta2", "average"):
-            if not 0 <= getattr(self, name) < 1:
-                raise OcraError(
-                    f"training.{name} must be at least 0 and below 1, not {getattr(self, name)!r}."
-                )
+            self._check(name, lambda value: 0 <= value < 1, "at least 0 and below 1")
+        for name in ("capsule_init", "forget_bias"):
+            self._check(name, math.isfinite, "a finite number")
         choices = {"schedule": ("cosine", "constant"), "precision": ("fp32", "bf16")}
         for name, allowed in choices.items():
             if getattr(self, name) not in allowed:
@@ -81,7 +79,7 @@ class TrainingConfig:
                     f"training.{name} must be {' or '.join(allowed)}, not {getattr(self, name)!r}."
                 )
 
-    @property
-    def steps(self) -> int:
-        """Number of steps in the whole run."""
-        return -(-self.images // self.batch)
+    def _check(self, name: str, allowed: Callable[[float], bool], wanted: str) -> None:
+        value = getattr(self, name)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not allowed(value):
+            raise OcraError(f"training.{name} must be {wanted}, not {value!r}.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -65,7 +66,7 @@ class Group:
         try:
             function(local, *args)
         except RuntimeError as error:
-            reason = (str(error).splitlines() or [""])[0]
+            reason = re.sub(r"^\[.*?\] ", "", (str(error).splitlines() or [""])[0])
             raise PeerLost(f"Another process of this run has ended ({reason}).") from None
         return local.to(tensor.device)
 
@@ -161,7 +162,8 @@ def _workers(count: int, store: dist.TCPStore, device: str) -> Iterator[None]:
     try:
         for rank in range(1, count):
             environment = {**os.environ, JOIN: f"{rank}:{count}:{store.port}"}
-            workers.append(subprocess.Popen(command, env=environment))
+            # In a session of their own, so that Ctrl-C reaches this process alone, which tells the others.
+            workers.append(subprocess.Popen(command, env=environment, start_new_session=True))
         waiting = [f"ready {rank}" for rank in range(1, count)]
         while not store.check(waiting):
             if any(worker.poll() is not None for worker in workers):

@@ -68,6 +68,8 @@ class Run:
         """Train to the end and return the summary, or save and leave at a signal."""
         training, progress = self.spec.training, self.progress
         self.reporter.start(progress.images, training.images)
+        if progress.images:
+            self.reporter.say(f"Going on at {progress.images:,} images.")
         saved = time.monotonic()
         try:
             with StopSignals() as signals:

@@ -75,5 +75,5 @@ def take_part(device: str = "auto") -> dict[str, Any]:
 
 def _check_data(spec: Spec) -> None:
     """Refuse a run without data, or with data that does not fit the model, before anything is written."""
-    for split in ("train", "validation", "test"):
+    for split in ("train", "validation", "test") if spec.training.test_images else ("train", "validation"):
         check_fit(spec.model, make_task(spec.task, split))
