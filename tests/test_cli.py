@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -38,10 +37,8 @@ def test_help_needs_no_heavy_import() -> None:
     program = (
         "import sys, ocra.cli; ocra.cli.main(['--help']); print('torch' in sys.modules, file=sys.stderr)"
     )
-    started = time.monotonic()
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.stderr.strip() == "False"
-    assert time.monotonic() - started < 5
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:

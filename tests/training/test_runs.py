@@ -32,6 +32,19 @@ def test_a_tiny_model_learns_glyph_digits(tmp_path: Path) -> None:
     assert ocra.evaluate(model, tiny().task, images=500).exact_error < 0.2
 
 
+def test_a_run_is_resumed_with_as_many_processes_from_the_very_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(loop.Run, "step", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        train(tmp_path / "run")
+    monkeypatch.undo()
+    assert ocra.resume(tmp_path / "run", quiet=True)["processes"] == 1
+
+
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a run that has ended."""

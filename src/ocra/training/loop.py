@@ -68,10 +68,12 @@ class Run:
         """Train to the end and return the summary, or save and leave at a signal."""
         training, progress = self.spec.training, self.progress
         self.reporter.start(progress.images, training.images)
-        if progress.images:
-            self.reporter.say(f"Going on at {progress.images:,} images.")
         saved = time.monotonic()
         try:
+            if progress.images:
+                self.reporter.say(f"Going on at {progress.images:,} images.")
+            else:
+                self.save()  # a disk without room for a checkpoint is found out now
             with StopSignals() as signals:
                 while progress.images < training.images and not self.out_of_patience():
                     before = progress.images
