@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from ..data import make_task
+from ..data import Task, make_task
 from ..errors import OcraError
-from ..evaluation import on_device, tally
+from ..evaluation import on_device, sample, tally
 from ..losses import compute_losses
 from ..metrics import answer_rule
 from ..presets import Spec
@@ -154,7 +155,8 @@ class Run:
         progress = self.progress
         started = time.monotonic()
         with self.state.parameters.holding(self.state.average):
-            result = self.score("validation", self.spec.training.validate_images)
+            task = make_task(self.spec.task, "validation", FIXED_SEED)
+            result = self.score(task, np.arange(min(self.spec.training.validate_images, len(task))))
             progress.validated_images, progress.validation_error = progress.images, result.exact_error
             progress.validations_since_best += 1
             if result.exact_error < progress.best_error:
@@ -165,10 +167,8 @@ class Run:
         self.reporter.write({"step": progress.step, "images": progress.images, **figures})
         self.reporter.pause(time.monotonic() - started)
 
-    def score(self, split: str, images: int) -> Tally:
-        """Score the weights the model holds on a fixed set of images, shared among the processes."""
-        task = make_task(self.spec.task, split, FIXED_SEED)
-        indices = np.arange(min(images, len(task)))
+    def score(self, task: Task, indices: NDArray[np.int64]) -> Tally:
+        """Score the weights the model holds on these images, which the processes share among them."""
         mine = indices[share(self.group.rank, self.group.size, len(indices))]
         size = self.part.stop - self.part.start  # as in training, so that the compiled step is for one size
         return tally(self.model, task, mine, size, device=self.group.device).combined(self.group.sum)
@@ -179,24 +179,32 @@ class Run:
 
     def finish(self) -> dict[str, Any]:
         """Validate once more, save, score the last and the best weights on the test split, and sum up."""
-        tested, progress, parameters = self.spec.training.test_images, self.progress, self.state.parameters
+        progress = self.progress
         if progress.validated_images != progress.images:
             self.validate()
         self.save()
-        tests: dict[str, Tally] = {}
-        with parameters.holding(self.state.average):
+        with self.state.parameters.holding(self.state.average):
             self.save_weights("last")
-            if tested:
-                tests["last"] = tests["best"] = self.score("test", tested)
-        if tested and progress.best_images != progress.images:
-            with parameters.holding(self.best_weights()):
-                tests["best"] = self.score("test", tested)
+        tests = self.test()
         progress.seconds += self.wall_lap()
         summary = summarise(self.spec, dataclasses.asdict(progress), tests)
         if self.folder is not None:
             self.folder.write_summary(summary)
             self.reporter.say(done(self.folder.path, tests.get("best")))
         return summary
+
+    def test(self) -> dict[str, Tally]:
+        """Score the last and the best weights on the test split, unless the settings say not to."""
+        if self.spec.training.test_images == 0:
+            return {}
+        task = make_task(self.spec.task, "test", FIXED_SEED)
+        indices = sample(task, self.spec.training.test_images)
+        with self.state.parameters.holding(self.state.average):
+            last = self.score(task, indices)
+        if self.progress.best_images == self.progress.images:
+            return {"last": last, "best": last}
+        with self.state.parameters.holding(self.best_weights()):
+            return {"last": last, "best": self.score(task, indices)}
 
     def best_weights(self) -> Tensor:
         """The best weights so far as one flat tensor, read by the first process."""
