@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -221,3 +222,12 @@ def test_bfloat16_trains_or_is_refused_in_a_sentence(tmp_path: Path) -> None:
         assert not (tmp_path / "run").exists()
         pytest.skip("bfloat16 does not work on this CPU (and training said so)")
     assert code == 0
+
+
+def test_a_tracker_that_is_not_installed_is_said_before_a_folder_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    with pytest.raises(OcraError, match=r"pip install 'ocra\[track\]'"):
+        ocra.train(tiny(), tmp_path / "run", processes=1, track="tensorboard")
+    assert not (tmp_path / "run").exists()

@@ -7,6 +7,7 @@ import sys
 import time
 import warnings
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -163,15 +164,19 @@ class TensorBoard(Tracker):
             raise OcraError(
                 "--track tensorboard needs TensorBoard; run: pip install 'ocra[track]'."
             ) from None
-        self._writer = SummaryWriter(str(folder))
+        self._make_writer = partial(SummaryWriter, str(folder))
+        self._writer: Any = None
 
     def write(self, record: dict[str, Any]) -> None:
+        if self._writer is None:  # only now, so that a run that is refused leaves nothing behind
+            self._writer = self._make_writer()
         for name, value in record.items():
             if isinstance(value, int | float) and name not in ("step", "images"):
                 self._writer.add_scalar(name, value, record["images"])
 
     def close(self) -> None:
-        self._writer.close()
+        if self._writer is not None:
+            self._writer.close()
 
 
 def choose_tracker(name: str | None, folder: Path) -> Tracker:

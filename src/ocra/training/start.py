@@ -32,11 +32,10 @@ def train(
         return take_part(device)
     check_precision(spec.training.precision, device)
     _check_data(spec)
-    with (
-        new_run(fresh_path(spec.name) if out is None else Path(out), spec) as folder,
-        process_group(processes, device, spec.training.batch) as group,
-    ):
-        return Run(spec, group, folder, Reporter(folder.path, quiet, track)).go()
+    path = fresh_path(spec.name) if out is None else Path(out)
+    reporter = Reporter(path, quiet, track)
+    with new_run(path, spec) as folder, process_group(processes, device, spec.training.batch) as group:
+        return Run(spec, group, folder, reporter).go()
 
 
 def resume(
