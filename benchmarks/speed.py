@@ -1,27 +1,38 @@
 """Measure speed and memory of every main preset on this machine, with how the cost grows: `make bench`.
 
-The same as `ocra bench --scaling`, and writes the figures to benchmarks/results/speed.json with --record.
+The same as `ocra bench --scaling`. With --record the figures go to benchmarks/results/speed.json; a run narrowed by
+--preset or --mode replaces only its own rows there, each of which was measured beside its own matrix product.
 """
 
 import contextlib
 import io
-import platform
+import json
 import sys
 from pathlib import Path
+from typing import Any
 
 from ocra.commands.bench import main
-from ocra.files import write_text_atomically
+from ocra.files import write_json_atomically
 
 RESULT = Path(__file__).parent / "results" / "speed.json"
 
+
+def recorded(words: list[str]) -> dict[str, Any]:
+    """What is recorded so far, with what a benchmark run with these words finds."""
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output):
+        main(["--json", *words])
+    found = json.loads(output.getvalue())
+    before = json.loads(RESULT.read_text("utf-8")) if RESULT.exists() else {"rows": []}
+    rows = {(row["preset"], row["mode"]): row for row in [*before["rows"], *found["rows"]]}
+    return {**before, **{key: value for key, value in found.items() if value}, "rows": list(rows.values())}
+
+
 if __name__ == "__main__":
     words = [word for word in sys.argv[1:] if word != "--record"]
-    if "--record" not in sys.argv:
-        main(["--scaling", *words])
-    else:
-        output = io.StringIO()
-        with contextlib.redirect_stdout(output):
-            main(["--scaling", "--json", *words])
+    if "--record" in sys.argv:
         RESULT.parent.mkdir(exist_ok=True)
-        write_text_atomically(RESULT, output.getvalue())
-        print(f"Wrote {RESULT} on {platform.processor() or platform.machine()}.")
+        write_json_atomically(RESULT, recorded(words))
+        print(f"Wrote {RESULT}.")
+    else:
+        main(["--scaling", *words])
