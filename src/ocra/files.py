@@ -1,4 +1,4 @@
-"""Files that are either wholly written or not there at all."""
+"""Files that are either wholly written or not there at all, and JSON that is read or named as broken."""
 
 import json
 import os
@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from .errors import OcraError
 
 
 @contextmanager
@@ -47,6 +49,16 @@ def write_text_atomically(path: str | os.PathLike[str], text: str) -> None:
 def write_json_atomically(path: str | os.PathLike[str], value: Any) -> None:
     """Write `value` as indented JSON to `path`, all of it or nothing."""
     write_text_atomically(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+def read_json(path: Path) -> Any:
+    """The value of a JSON file; what cannot be read or parsed is named in one sentence."""
+    try:
+        return json.loads(path.read_text("utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise OcraError(f"{path} could not be read: {error}.") from None
+    except json.JSONDecodeError as error:
+        raise OcraError(f"{path} is not valid JSON (line {error.lineno}): {error.msg}.") from None
 
 
 def _umask() -> int:

@@ -17,8 +17,8 @@ import numpy as np
 
 from ..data import TaskConfig, make_task
 from ..errors import OcraError
+from ..machine import cores
 from ..presets import Spec, preset
-from ..training.distribution import cores
 from .operations import multiply_adds
 from .worker import Job
 

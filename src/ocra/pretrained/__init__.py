@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,7 +14,7 @@ from torch import Tensor
 
 from ..config import ModelConfig
 from ..errors import OcraError
-from ..files import write_bytes_atomically, write_json_atomically
+from ..files import read_json, write_bytes_atomically, write_json_atomically
 from ..model import OCRA
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
@@ -91,12 +90,7 @@ def _from_hub(name: str) -> Path:
 
 def _read_config(path: Path) -> dict[str, Any]:
     """The parsed config; it has to hold a model."""
-    try:
-        config = json.loads(path.read_text("utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise OcraError(f"{path} could not be read: {error}.") from None
-    except json.JSONDecodeError as error:
-        raise OcraError(f"{path} is not valid JSON (line {error.lineno}): {error.msg}.") from None
+    config = read_json(path)
     if not isinstance(config, dict) or not isinstance(config.get("model"), dict):
         raise OcraError(
             f"{path} describes no model: the key 'model' is missing. Was it written by this program?"

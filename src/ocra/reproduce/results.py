@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import OcraError, UsageError
-from ..files import write_text_atomically
+from ..files import read_json, write_text_atomically
 from ..training.checkpoints import Checkpoints
 from ..training.folder import RunFolder, read_spec
 from ..training.logs import read_log
@@ -138,12 +138,7 @@ def validation_series(log: list[dict[str, Any]]) -> list[list[float]]:
 
 def read_result(path: Path) -> Result:
     """A result from its file."""
-    try:
-        values = json.loads(path.read_text("utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise OcraError(f"{path} could not be read: {error}.") from None
-    except json.JSONDecodeError as error:
-        raise OcraError(f"{path} is not valid JSON (line {error.lineno}): {error.msg}.") from None
+    values = read_json(path)
     names = {item.name for item in dataclasses.fields(Result)} - {"name"}
     required = {"preset", "seed", "config", "images", "cpu_seconds", "date"}
     if not isinstance(values, dict) or (missing := sorted(required - set(values))):
@@ -215,12 +210,7 @@ def with_earlier_evaluations(result: Result, folder: Path) -> Result:
 
 def read_evaluation(path: Path) -> dict[str, Any]:
     """What `ocra evaluate --json` printed into a file, condensed to what is kept."""
-    try:
-        values = json.loads(path.read_text("utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise OcraError(f"{path} could not be read: {error}.") from None
-    except json.JSONDecodeError as error:
-        raise OcraError(f"{path} is not valid JSON (line {error.lineno}): {error.msg}.") from None
+    values = read_json(path)
     if not isinstance(values, dict) or not {"task", "n", "exact_error", "max_shift"} <= set(values):
         raise UsageError(
             f"{path} is no evaluation; write it with: ocra evaluate WEIGHTS --json > {path.name}"

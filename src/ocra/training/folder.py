@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import OcraError
-from ..files import write_json_atomically
+from ..files import read_json, write_json_atomically
 from ..presets import Spec
 from .checkpoints import Checkpoints
 
@@ -67,13 +67,7 @@ def old_run(path: Path) -> Iterator[tuple[RunFolder, Spec]]:
 
 def read_spec(path: Path) -> Spec:
     """An experiment from the config.json of a run."""
-    try:
-        values = json.loads(path.read_text("utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise OcraError(f"{path} could not be read: {error}.") from None
-    except json.JSONDecodeError as error:
-        raise OcraError(f"{path} is not valid JSON (line {error.lineno}): {error.msg}.") from None
-    return Spec.from_dict(values)
+    return Spec.from_dict(read_json(path))
 
 
 def fresh_path(name: str) -> Path:
