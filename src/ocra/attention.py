@@ -7,16 +7,16 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .numerics import at_least_float32
+from .numerics import at_least_float32, positive_part
 
 # exp() of a larger logarithm overflows; real windows stay within ±5.
 LOG_LIMIT = 20.0
 CENTER_LIMIT = 1e4
 # Keeps a row that sees nothing at zero instead of 0 / 0; the authors' value, once for each pixel.
 ROW_EPSILON = 1e-8
-# A Gaussian is cut off at exp(-36) = 2e-16 of its peak: far below what float32 resolves beside ROW_EPSILON,
-# and without the cut its tails are denormal numbers, which make every product with them many times slower.
-CUT_OFF = 72.0
+# Taken off each Gaussian of height 1: far below what float32 resolves beside ROW_EPSILON. Without it the tails
+# are denormal numbers, which make every product with them many times slower.
+TAIL = 2e-16
 
 
 class Window(NamedTuple):
@@ -55,7 +55,7 @@ def _filter_bank(center: Tensor, stride: Tensor, sigma: Tensor, size: int, lengt
     means = center[:, None] + offsets * stride[:, None]
     pixels = torch.arange(length, device=center.device, dtype=center.dtype)
     square = ((pixels - means[:, :, None]) / sigma[:, None, None]).square()
-    bank = torch.where(square < CUT_OFF, torch.exp(-0.5 * square.clamp(max=CUT_OFF)), 0.0)
+    bank = positive_part(torch.exp(-0.5 * square) - TAIL)
     return bank / (bank.sum(2, keepdim=True) + length * ROW_EPSILON)
 
 

@@ -12,6 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from .numerics import positive_part
+
 KERNEL = 5
 PAD = KERNEL // 2
 FIELD = KERNEL + 1  # side of the square that the four outputs of a pooled one look at
@@ -25,97 +27,39 @@ def convolve_and_pool(images: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     images [batch, channels, height, width], weight [filters, channels, 5, 5], bias [filters].
     """
     plain = torch.is_autocast_enabled(images.device.type) or _exporting()
-    if images.device.type == "cpu" and torch.is_grad_enabled() and not plain:
-        return _pooled(images.to(weight.dtype).contiguous(), weight, bias)[0].permute(0, 3, 1, 2)
-    return F.relu(F.max_pool2d(F.conv2d(images, weight, bias, padding=PAD), 2))
-
-
-@torch.library.custom_op("ocra::convolve_and_pool", mutates_args=())
-def _pooled(images: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """The pooled maps [batch, height // 2, width // 2, filters], and what the gradient needs.
-
-    That is the fields [positions, channels · 36] and which of the four outputs won, as three comparisons
-    [positions, filters], 1 or 0: right against left above, right against left below, below against above.
-    They are numbers because products of numbers are fast where a choice by truth values is not.
-    """
+    if images.device.type != "cpu" or not torch.is_grad_enabled() or plain:
+        return F.relu(F.max_pool2d(F.conv2d(images, weight, bias, padding=PAD), 2))
     batch, _, height, width = images.shape
-    fields = _fields(images)
-    outputs = fields @ _spread_weight(weight).t()
-    above_left, above_right, below_left, below_right = outputs.view(len(fields), 4, -1).unbind(1)
-    above, below = torch.maximum(above_left, above_right), torch.maximum(below_left, below_right)
-    maps = torch.maximum(above, below).add_(bias).relu_().view(batch, height // 2, width // 2, -1)
-    return (
-        maps,
-        fields,
-        (above_right > above_left).to(images.dtype),
-        (below_right > below_left).to(images.dtype),
-        (below > above).to(images.dtype),
-    )
+    fields = _fields(images.to(weight.dtype).contiguous())
+    outputs = (fields @ _spread_weight(weight).t()).unflatten(1, (4, len(weight)))
+    maps = positive_part((outputs * _winners(outputs.detach())).sum(1) + bias)
+    return maps.view(batch, height // 2, width // 2, len(weight)).permute(0, 3, 1, 2)
 
 
-@_pooled.register_fake
-def _(images: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    batch, channels, height, width = images.shape
-    filters, rows, columns = weight.shape[0], height // 2, width // 2
-    positions = batch * rows * columns
-    won = images.new_empty(positions, filters)
-    return (
-        images.new_empty(batch, rows, columns, filters),
-        images.new_empty(positions, channels * FIELD**2),
-        won,
-        torch.empty_like(won),
-        torch.empty_like(won),
-    )
+def _winners(outputs: Tensor) -> Tensor:
+    """1 at the first of the largest of four outputs [positions, 4, filters], 0 at the other three.
+
+    All in numbers, for truth values are slow in compiled CPU code, see `positive_part`.
+    """
+    above_left, above_right, below_left, below_right = outputs.unbind(1)
+    right_above, right_below = _greater(above_right, above_left), _greater(below_right, below_left)
+    below = _greater(torch.maximum(below_left, below_right), torch.maximum(above_left, above_right))
+    place = right_above + below * (2 + right_below - right_above)
+    places = torch.arange(4, device=outputs.device, dtype=outputs.dtype)
+    return 1 - (place[:, None] - places[:, None]).sign().abs()
 
 
-@torch.library.custom_op("ocra::convolve_and_pool_backward", mutates_args=())
-def _pooled_backward(
-    gradient: Tensor,
-    maps: Tensor,
-    fields: Tensor,
-    right_above: Tensor,
-    right_below: Tensor,
-    below: Tensor,
-    weight: Tensor,
-    height: int,
-    width: int,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of images, weight and bias from that of the pooled maps [batch, rows, columns, filters]."""
-    filters, channels = weight.shape[:2]
-    batch, rows, columns, _ = maps.shape
-    gradient = torch.ops.aten.threshold_backward(gradient, maps, 0).view(len(fields), filters)
-    outputs = gradient.new_empty(len(fields), 4, filters)
-    gradient_below = gradient * below
-    for row, share, right in ((0, gradient - gradient_below, right_above), (1, gradient_below, right_below)):
-        torch.mul(share, right, out=outputs[:, 2 * row + 1])
-        torch.sub(share, outputs[:, 2 * row + 1], out=outputs[:, 2 * row])
-    outputs = outputs.view(len(fields), 4 * filters)
-    field_gradient = (outputs @ _spread_weight(weight)).view(batch, rows * columns, channels * FIELD**2)
-    padded = F.fold(
-        field_gradient.transpose(1, 2), (2 * rows + KERNEL - 1, 2 * columns + KERNEL - 1), FIELD, stride=2
-    )
-    image_gradient = padded[:, :, PAD : PAD + height, PAD : PAD + width].contiguous()
-    return image_gradient, _gathered_weight(outputs.t() @ fields, weight), gradient.sum(0)
+def _greater(left: Tensor, right: Tensor) -> Tensor:
+    """1 where left > right, else 0."""
+    return (0.5 * (left - right).sign()).ceil()
 
 
-@_pooled_backward.register_fake
-def _(
-    gradient: Tensor,
-    maps: Tensor,
-    fields: Tensor,
-    right_above: Tensor,
-    right_below: Tensor,
-    below: Tensor,
-    weight: Tensor,
-    height: int,
-    width: int,
-) -> tuple[Tensor, Tensor, Tensor]:
-    image_gradient = gradient.new_empty(len(maps), weight.shape[1], height, width)
-    return image_gradient, torch.empty_like(weight), gradient.new_empty(len(weight))
-
-
+@torch.library.custom_op("ocra::fields", mutates_args=())
 def _fields(images: Tensor) -> Tensor:
-    """The 6×6 pixels under each pooled output: [batch · rows · columns, channels · 36]."""
+    """The 6×6 pixels under each pooled output: [batch · rows · columns, channels · 36].
+
+    An operator of its own, like its gradient, because the compiler makes slow code of overlapping windows.
+    """
     padded = F.pad(images, (PAD,) * 4)
     return (
         padded.unfold(2, FIELD, 2)
@@ -125,36 +69,41 @@ def _fields(images: Tensor) -> Tensor:
     )
 
 
+@_fields.register_fake
+def _(images: Tensor) -> Tensor:
+    batch, channels, height, width = images.shape
+    return images.new_empty(batch * (height // 2) * (width // 2), channels * FIELD**2)
+
+
+@torch.library.custom_op("ocra::fields_backward", mutates_args=())
+def _fields_backward(gradient: Tensor, channels: int, height: int, width: int) -> Tensor:
+    """The gradient of images [batch, channels, height, width] from that of their fields."""
+    rows, columns = height // 2, width // 2
+    gradient = gradient.view(-1, rows * columns, channels * FIELD**2).transpose(1, 2)
+    padded = F.fold(gradient, (2 * rows + KERNEL - 1, 2 * columns + KERNEL - 1), FIELD, stride=2)
+    return padded[:, :, PAD : PAD + height, PAD : PAD + width].contiguous()
+
+
+@_fields_backward.register_fake
+def _(gradient: Tensor, channels: int, height: int, width: int) -> Tensor:
+    batch = gradient.shape[0] // ((height // 2) * (width // 2))
+    return gradient.new_empty(batch, channels, height, width)
+
+
+def _remember(
+    ctx: torch.autograd.function.FunctionCtx, inputs: tuple[Tensor, ...], output: Tensor
+) -> None:
+    ctx.size = inputs[0].shape[1:]  # type: ignore[attr-defined]
+
+
+def _backward(ctx: torch.autograd.function.FunctionCtx, gradient: Tensor) -> Tensor:
+    return _fields_backward(gradient.contiguous(), *ctx.size)  # type: ignore[attr-defined]
+
+
+_fields.register_autograd(_backward, setup_context=_remember)
+
+
 def _spread_weight(weight: Tensor) -> Tensor:
     """The kernel at the four places it has in a field: [4 · filters, channels · 36]."""
     places = [F.pad(weight, (x, 1 - x, y, 1 - y)) for y in (0, 1) for x in (0, 1)]
     return torch.stack(places).view(-1, weight.shape[1] * FIELD**2)
-
-
-def _gathered_weight(gradient: Tensor, weight: Tensor) -> Tensor:
-    """The gradient of the kernel from that of its four places, the reverse of `_spread_weight`."""
-    places = gradient.view(2, 2, *weight.shape[:2], FIELD, FIELD)
-    total = torch.zeros_like(weight)
-    for y in (0, 1):
-        for x in (0, 1):
-            total += places[y, x, :, :, y : y + KERNEL, x : x + KERNEL]
-    return total
-
-
-def _remember(
-    ctx: torch.autograd.function.FunctionCtx, inputs: tuple[Tensor, ...], output: tuple[Tensor, ...]
-) -> None:
-    images, weight, _ = inputs
-    ctx.save_for_backward(*output, weight)
-    ctx.size = images.shape[2:]  # type: ignore[attr-defined]
-    ctx.mark_non_differentiable(*output[2:])
-
-
-def _backward(
-    ctx: torch.autograd.function.FunctionCtx, gradient: Tensor, *_: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    height, width = ctx.size  # type: ignore[attr-defined]
-    return _pooled_backward(gradient.contiguous(), *ctx.saved_tensors, height, width)  # type: ignore[attr-defined]
-
-
-_pooled.register_autograd(_backward, setup_context=_remember)

@@ -18,7 +18,7 @@ from .config import ModelConfig
 from .convolution import convolve_and_pool
 from .errors import OcraError
 from .interventions import Interventions, Lesion, StepControl
-from .numerics import at_least_float32
+from .numerics import at_least_float32, positive_part
 from .recurrence import Recurrence
 from .trace import Trace, Windows
 
@@ -172,8 +172,8 @@ class OCRA(nn.Module):
         """Two convolutions with pooling (line 5): [batch, features], channel by channel as in the paper."""
         assert self.convolution1.bias is not None
         maps = convolve_and_pool(glimpse, self.convolution1.weight, self.convolution1.bias)
-        maps = F.relu(F.max_pool2d(self.convolution2(maps), 2))
-        return maps.flatten(1)
+        maps = F.max_pool2d(self.convolution2(maps), 2)
+        return positive_part(maps.flatten(1))
 
     def _recognise(
         self, encoder: Tensor, routings: int, control: StepControl | None
@@ -210,7 +210,7 @@ class OCRA(nn.Module):
             written = write(patch.unflatten(1, (channels, size, size)), *banks)
         else:
             window, written = None, patch.unflatten(1, (channels, height, width))
-        return F.relu(written) if self.config.rectify_writes else written, window
+        return positive_part(written) if self.config.rectify_writes else written, window
 
     def _decoder_state(self, images: Tensor, state: State | None, control: StepControl | None) -> Tensor:
         """What decoder-to-encoder feedback delivers: h_dec of the step before [batch, hidden]."""

@@ -21,6 +21,8 @@ from ..data import Batch, TaskConfig, make_task
 from ..losses import compute_losses
 from ..model import OCRA
 from ..presets import Spec
+from ..training.channel import Channel
+from ..training.distribution import Group
 from ..training.flat import FlatParameters
 
 GEMM_SIZE = 1024
@@ -103,17 +105,18 @@ def _training_step(job: Job) -> Callable[[], None]:
     torch.manual_seed(0)
     model = OCRA(spec.model)
     flat = FlatParameters(model)
-    gradient = torch.zeros_like(flat.values)
-    flat.send_gradients_to(gradient)
+    channel = Channel(Group(job.rank, job.size), flat.size)
+    flat.send_gradients_to(channel.mine)
     optimiser = torch.optim.Adam([flat.values], fused=True)
     forward = _forward(job, spec, model)
 
     def step() -> None:
-        gradient.zero_()
+        channel.mine.zero_()
         compute_losses(forward(batch.images), batch, spec.loss).total.backward()
-        if job.size > 1:
-            dist.all_reduce(gradient)
-        gradient.mul_(min(1.0, spec.training.clip / float(gradient.norm())))
+        gradient = channel.add_up()
+        norm = float(gradient.norm())
+        if norm > spec.training.clip:
+            gradient = torch.mul(gradient, spec.training.clip / norm, out=channel.mine)
         flat.values.grad = gradient
         optimiser.step()
 
