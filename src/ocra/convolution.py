@@ -90,9 +90,7 @@ def _(gradient: Tensor, channels: int, height: int, width: int) -> Tensor:
     return gradient.new_empty(batch, channels, height, width)
 
 
-def _remember(
-    ctx: torch.autograd.function.FunctionCtx, inputs: tuple[Tensor, ...], output: Tensor
-) -> None:
+def _remember(ctx: torch.autograd.function.FunctionCtx, inputs: tuple[Tensor, ...], output: Tensor) -> None:
     ctx.size = inputs[0].shape[1:]  # type: ignore[attr-defined]
 
 

@@ -196,7 +196,8 @@ class OCRA(nn.Module):
         if control is not None:
             winner = control.winner_instead_of(winner)
         if config.masking:
-            capsules = capsules * F.one_hot(winner, config.object_capsules).to(capsules.dtype)[:, :, None]
+            places = torch.arange(config.object_capsules, device=winner.device)
+            capsules = capsules * (winner[:, None] == places).to(capsules.dtype)[:, :, None]
         return capsules.flatten(1), lengths, winner, couplings
 
     def _write(self, decoder: Tensor) -> tuple[Tensor, Window | None]:
@@ -223,27 +224,18 @@ class OCRA(nn.Module):
         lengths = torch.stack([step.lengths for step in steps], 1)
         writes = torch.stack([step.written for step in steps], 1)
         canvas = writes.sum(1)
-        put_back = [step.attended for step in steps if step.attended is not None]
-        trace = Trace(
+        put_back = _side_by_side([step.attended for step in steps])
+        return Trace(
             scores=lengths[:, :, : self.config.classes].sum(1),
             canvas=canvas.clamp(0, 1) if self.config.clip_canvas else canvas,
             capsule_lengths=lengths,
             readout=self._read_out(lengths) if self.config.readout_digits else None,
-            attended=torch.stack(put_back).sum(0) if put_back else None,
-        )
-        if not record:
-            return trace
-        return Trace(
-            trace.scores,
-            trace.canvas,
-            trace.capsule_lengths,
-            trace.readout,
-            trace.attended,
+            attended=None if put_back is None else put_back.sum(1),
             glimpses=_side_by_side([step.glimpse for step in steps]),
             read_windows=_windows([step.read_window for step in steps]),
             write_windows=_windows([step.write_window for step in steps]),
             winners=_side_by_side([step.winner for step in steps]),
-            canvases=writes.cumsum(1),
+            canvases=writes.cumsum(1) if record else None,
             couplings=_transposed(_side_by_side([step.couplings for step in steps])),
         )
 

@@ -92,6 +92,8 @@ def test_processes_share_a_batch_without_gap_or_overlap(processes: int, size: in
         {"checkpoint_minutes": 0.0},
         {"learning_rate": "fast"},
         {"forget_bias": float("inf")},
+        {"attention_rate": -0.1},
+        {"read_window": 0.0},
     ],
 )
 def test_impossible_settings_are_refused(bad: dict) -> None:

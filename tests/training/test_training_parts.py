@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import json
 import os
@@ -21,6 +22,7 @@ from ocra.training.flat import FlatParameters
 from ocra.training.folder import fresh_path, new_run
 from ocra.training.initialise import build_model
 from ocra.training.logs import Log, choose_tracker, read_log
+from ocra.training.parts import slower
 from ocra.training.signals import StopSignals
 
 
@@ -68,6 +70,26 @@ def test_the_recipe_decides_how_weights_start() -> None:
     assert torch.allclose(model.encoder.bias_ih[64:128], plain.encoder.bias_ih[64:128] + 1)
 
 
+def test_windows_may_start_narrower() -> None:
+    images = torch.rand(2, *TINY.model.image_shape)
+    wide = build_model(tiny())(images, record=True)
+    narrow = build_model(tiny(read_window=0.5, write_window=0.25))(images, record=True)
+    assert torch.allclose(narrow.read_windows.stride[:, 0], 0.5 * wide.read_windows.stride[:, 0])
+    ratio = narrow.write_windows.stride[:, 0] / wide.write_windows.stride[:, 0]
+    assert torch.allclose(ratio, torch.full((2,), 0.25), rtol=0.05)
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.1, 1.0, 2.0])
+def test_a_part_may_learn_at_a_rate_of_its_own(rate: float) -> None:
+    part, rest = torch.nn.Parameter(torch.ones(3)), torch.nn.Parameter(torch.ones(3))
+    optimiser = torch.optim.Adam([part, rest], lr=0.5)
+    part.grad, rest.grad = torch.ones(3), torch.ones(3)
+    with slower([part], rate):
+        optimiser.step()
+    assert torch.allclose(1 - part, rate * (1 - rest))
+    assert torch.allclose(rest, torch.full((3,), 0.5))
+
+
 def test_the_start_depends_on_the_seed_and_on_nothing_else() -> None:
     torch.manual_seed(1)
     one = build_model(tiny(seed=3)).state_dict()
@@ -82,9 +104,31 @@ def test_training_may_start_from_other_weights_and_says_what_does_not_fit(tmp_pa
     given.save_pretrained(tmp_path)
     model = build_model(tiny(start_from=str(tmp_path)))
     assert torch.equal(model.encoder.weight_hh, given.encoder.weight_hh)
-    OCRA(TINY.model.__class__(**{**vars(TINY.model), "classes": 4})).save_pretrained(tmp_path)
+    OCRA(dataclasses.replace(TINY.model, classes=TINY.model.classes + 1)).save_pretrained(tmp_path)
     with pytest.warns(UserWarning, match=r"object_capsules.weight.*start afresh"):
         build_model(tiny(start_from=str(tmp_path)))
+
+
+def test_a_wider_model_goes_on_with_what_a_smaller_one_does(tmp_path: Path) -> None:
+    given = OCRA(TINY.model)
+    given.save_pretrained(tmp_path)
+    wide = dataclasses.replace(
+        TINY.model,
+        filters=2 * TINY.model.filters,
+        classes=TINY.model.classes + 3,
+        background_capsules=1,
+        routings=1,
+    )
+    spec = tiny(start_from=str(tmp_path))
+    model = build_model(dataclasses.replace(spec, model=wide))
+    images = torch.rand(4, *TINY.model.image_shape)
+    ours, theirs = model.step(images, None, 1), given.step(images, None, 1)
+    assert torch.allclose(ours.state.encoder, theirs.state.encoder, atol=1e-6)
+    # One routing: each capsule is the mean of its votes, over more capsules a smaller one.
+    shrunk = (ours.lengths / (1 - ours.lengths))[:, : TINY.model.classes]
+    full = theirs.lengths / (1 - theirs.lengths)
+    ratio = given.config.object_capsules / model.config.object_capsules
+    assert torch.allclose(shrunk, full * ratio**2, rtol=1e-3)
 
 
 def checkpoint(images: int) -> Checkpoint:

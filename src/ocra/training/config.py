@@ -20,6 +20,8 @@ class TrainingConfig:
     """Images in one step, over all processes together."""
     learning_rate: float = 5e-3
     """Adam's learning rate at its highest."""
+    attention_rate: float = 1.0
+    """Learning rate of the two attention layers, as a share of that of the rest."""
     schedule: Literal["cosine", "constant"] = "cosine"
     """What the learning rate does after the warm-up: fall to zero along a cosine, or stay."""
     warmup_images: int = 12_800
@@ -36,6 +38,10 @@ class TrainingConfig:
     """Added to the forget gates' bias at the start, so that the LSTMs begin by remembering."""
     orthogonal: bool = True
     """Start the hidden-to-hidden weights of the LSTMs as orthogonal matrices."""
+    read_window: float = 1.0
+    """Width of the first read window at the start, as a share of the image."""
+    write_window: float = 1.0
+    """Width of the write windows at the start, as a share of the image."""
     single_until_images: int = 60_000
     """Curriculum: the share of images with one object only falls from 1 to 0 over this many images. 0: none."""
     start_from: str | None = None
@@ -66,10 +72,11 @@ class TrainingConfig:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
                 raise OcraError(f"training.{name} must be a whole number of at least {least}, not {value!r}.")
-        for name in ("learning_rate", "clip", "checkpoint_minutes"):
+        for name in ("learning_rate", "clip", "read_window", "write_window", "checkpoint_minutes"):
             self._check(name, lambda value: 0 < value < math.inf, "a number above 0")
         for name in ("beta2", "average"):
             self._check(name, lambda value: 0 <= value < 1, "at least 0 and below 1")
+        self._check("attention_rate", lambda value: 0 <= value < math.inf, "a number of at least 0")
         for name in ("capsule_init", "forget_bias"):
             self._check(name, math.isfinite, "a finite number")
         choices = {"schedule": ("cosine", "constant"), "precision": ("fp32", "bf16")}

@@ -144,13 +144,17 @@ def _threads(device: torch.device) -> Iterator[None]:
     """One thread for each process, unless OMP_NUM_THREADS says otherwise: on a CPU the processes share the work.
 
     Threads that wait for each other within every operation are slower, and far slower on a busy machine.
+    Numbers too small to be normal count as zero: Adam's memory of a unit that is never used would fade to those,
+    and they are slow as well.
     """
     before = torch.get_num_threads()
     if device.type == "cpu":
         torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", 1)))
+    torch.set_flush_denormal(True)
     try:
         yield
     finally:
+        torch.set_flush_denormal(False)
         torch.set_num_threads(before)
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ..model import OCRA
 from ..presets import Spec
@@ -35,17 +36,49 @@ def initialise(model: OCRA, training: TrainingConfig) -> None:
                 nn.init.orthogonal_(cell.weight_hh[gate * hidden : (gate + 1) * hidden])
     if training.start_from is not None:
         _take_over(model, training.start_from)
+    if model.config.attention:
+        _narrow(model.read_attention, training.read_window)
+        _narrow(model.write_attention, training.write_window)
+
+
+def _narrow(layer: nn.Linear, share: float) -> None:
+    """Let the windows of an attention layer do in the middle of the image what they did in all of it."""
+    layer.weight[:2] *= share  # g_X and g_Y, from the middle of the image
+    layer.bias[:2] *= share
+    layer.bias[3] += math.log(share)  # log δ
 
 
 def _take_over(model: OCRA, source: str) -> None:
-    """Copy all weights of another model that fit by name and shape; say which do not."""
+    """Copy all weights of another model that fit by name; say what is left.
+
+    A wider model (more filters, more object capsules) goes on computing what the other did with its first units.
+    """
     from ..pretrained import load
 
     given, own = load(source).state_dict(), model.state_dict()
-    fitting = {name: value for name, value in given.items() if name in own and own[name].shape == value.shape}
+    fitting = {
+        name: _widened(value, own[name]) for name, value in given.items() if _fits(value, own.get(name))
+    }
     model.load_state_dict(fitting, strict=False)
     left = sorted(set(own) - set(fitting))
     if left:
         warnings.warn(
             f"{source} has no fitting weights for {', '.join(left)}: these start afresh.", stacklevel=2
         )
+
+
+def _fits(given: Tensor, own: Tensor | None) -> bool:
+    """Whether given weights are of the same kind as our own and not larger."""
+    return (
+        own is not None
+        and given.dim() == own.dim()
+        and all(few <= many for few, many in zip(given.shape, own.shape, strict=True))
+    )
+
+
+def _widened(given: Tensor, own: Tensor) -> Tensor:
+    """The given weights in the first rows and columns of our own; those rows ignore all further columns."""
+    wider = own.clone()
+    wider[: len(given)] = 0
+    wider[tuple(slice(size) for size in given.shape)] = given
+    return wider

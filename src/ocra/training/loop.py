@@ -25,6 +25,7 @@ from .distribution import Group, PeerLost
 from .folder import RunFolder
 from .initialise import build_model
 from .logs import Reporter
+from .parts import attention_parameters, slower
 from .precision import autocast
 from .sampling import image_indices, share
 from .schedule import average_decay, crossed, learning_rate, single_share
@@ -58,6 +59,7 @@ class Run:
         self.task = make_task(spec.task, "train", spec.seed)
         self.part = share(group.rank, group.size, spec.training.batch)
         self.model = build_model(spec).to(group.device)
+        self.slow = attention_parameters(self.model)
         self.state = State(self.model, spec.training, group, extras=len(FIGURES))
         self.state.restore(checkpoint)
         self.progress = self.state.progress
@@ -135,7 +137,8 @@ class Run:
         state.parameters.values.grad = gradient
         rate = learning_rate(training, progress.images)
         state.optimiser.param_groups[0]["lr"] = rate
-        state.optimiser.step()
+        with slower(self.slow, training.attention_rate):
+            state.optimiser.step()
         state.average.lerp_(state.parameters.values.data, 1 - average_decay(training, progress.step))
         progress.skipped_in_a_row = 0
         return rate
@@ -164,7 +167,8 @@ class Run:
                 progress.validations_since_best = 0
                 self.save_weights("best")
         figures = {"validation_error": result.exact_error, "validation_object_error": result.object_error}
-        self.reporter.write({"step": progress.step, "images": progress.images, **figures})
+        spent = {"step": progress.step, "images": progress.images, "cpu_seconds": progress.cpu_seconds}
+        self.reporter.write({**spent, **figures})
         self.reporter.pause(time.monotonic() - started)
 
     def score(self, task: Task, indices: NDArray[np.int64]) -> Tally:
