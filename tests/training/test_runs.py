@@ -18,6 +18,7 @@ from ocra.errors import OcraError
 from ocra.losses import Losses
 from ocra.pretrained import load_with_metadata
 from ocra.training import loop
+from ocra.training.initialise import build_model
 from ocra.training.logs import read_log
 
 
@@ -44,6 +45,15 @@ def test_a_run_is_resumed_with_as_many_processes_from_the_very_start(
         train(tmp_path / "run")
     monkeypatch.undo()
     assert ocra.resume(tmp_path / "run", quiet=True)["processes"] == 1
+
+
+def test_attention_may_be_left_out_of_the_learning(tmp_path: Path) -> None:
+    spec = tiny(attention_rate=0.0, images=320)
+    train(tmp_path / "run", spec)
+    start, end = build_model(spec), ocra.OCRA.from_pretrained(tmp_path / "run" / "weights" / "last")
+    assert torch.allclose(start.read_attention.weight, end.read_attention.weight)
+    assert torch.allclose(start.write_attention.bias, end.write_attention.bias)
+    assert not torch.allclose(start.primary.weight, end.primary.weight)
 
 
 @pytest.fixture(scope="module")
