@@ -85,6 +85,7 @@ def _recipe(result: Result, images_seen: int, storage: str) -> str:
         ["learning rate", f"{training['learning_rate']:g}, {training['schedule']}"],
         ["warm-up", f"{millions(training['warmup_images'])} images"],
         ["averaged weights", str(training["average"] or "no")],
+        ["attention layers", _attention(training)],
         ["single objects at first", _until(training["single_until_images"])],
         ["weight of reconstruction", f"{loss['reconstruction_weight']:g}"],
         ["started from", result.start_from or "random weights"],
@@ -103,6 +104,14 @@ def _recipe(result: Result, images_seen: int, storage: str) -> str:
 
 def _stopped(result: Result) -> str:
     return f" (of {result.planned:,} planned; not at its end yet)" if result.stopped_early else ""
+
+
+def _attention(training: dict[str, Any]) -> str:
+    """How the windows start and learn; results from before these settings were made do not have them."""
+    rate, read, write = (
+        training.get(name, 1.0) for name in ("attention_rate", "read_window", "write_window")
+    )
+    return f"learning rate × {rate:g}; at the start reading on {read:g} and writing on {write:g} of the image's width"
 
 
 def _until(images: int) -> str:
