@@ -111,7 +111,12 @@ def _attention(training: dict[str, Any]) -> str:
     rate, read, write = (
         training.get(name, 1.0) for name in ("attention_rate", "read_window", "write_window")
     )
-    return f"learning rate × {rate:g}; at the start reading on {read:g} and writing on {write:g} of the image's width"
+    start = (
+        ""
+        if read == write == 1
+        else f", at the start reading on {read:g} and writing on {write:g} of the image"
+    )
+    return f"learning rate × {rate:g}{start}"
 
 
 def _until(images: int) -> str:
