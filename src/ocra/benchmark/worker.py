@@ -11,6 +11,7 @@ import resource
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,8 +72,11 @@ def main() -> None:
                 "gemm_gflops": gemm,
                 "peak_memory_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
             }
-        )
+        ),
+        flush=True,
     )
+    with suppress(RuntimeError):  # a process that left first would break the last message to the others
+        _meet(job)
 
 
 def _gemm_gflops(job: Job) -> float:
