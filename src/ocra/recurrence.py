@@ -22,14 +22,26 @@ class Recurrence(nn.Module):
             self.bias_hh = nn.Parameter(torch.empty(4 * hidden).uniform_(-bound, bound))
         self.recurrent = recurrent
 
-    def forward(self, inputs: Tensor, state: tuple[Tensor, Tensor] | None) -> tuple[Tensor, Tensor]:
-        """Next hidden and cell state [batch, hidden] from inputs [batch, inputs]; None stands for zeros."""
+    def forward(
+        self, inputs: Tensor, state: tuple[Tensor, Tensor] | None, slot: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Next hidden and cell state [batch, hidden] from inputs [batch, inputs]; None stands for zeros.
+
+        slot [batch, 4 · hidden]: where the gradient of the weights is to be gathered, see `ocra.gathering`.
+        """
         bias = self.bias_ih + self.bias_hh if self.recurrent else self.bias_ih
-        gates = F.linear(inputs, self.weight_ih, bias)
+        gates = F.linear(inputs, _constant_with(slot, self.weight_ih), bias)
         if state is not None and self.recurrent:
-            gates = torch.addmm(gates, state[0], self.weight_hh.t())
+            gates = torch.addmm(gates, state[0], _constant_with(slot, self.weight_hh).t())
+        if slot is not None:
+            gates = gates + slot
         enter, keep, new, out = at_least_float32(gates).chunk(4, 1)
         cell = enter.sigmoid() * new.tanh()
         if state is not None:
             cell = cell + keep.sigmoid() * state[1]
         return out.sigmoid() * cell.tanh(), cell
+
+
+def _constant_with(slot: Tensor | None, weight: Tensor) -> Tensor:
+    """The weight; with a slot, which gets its gradient, as a constant."""
+    return weight if slot is None else weight.detach()

@@ -97,6 +97,7 @@ def _forward(job: Job, spec: Spec, model: OCRA) -> Callable[[torch.Tensor], Any]
     attended = spec.loss.needs_attended and job.mode == "train"
     if job.plain:
         return lambda images: reference_pass(model, images, attended=attended)
+    model.gather_gradients = True
     if job.compile:
         model.compile_step()
     return lambda images: model(images, attended=attended)
