@@ -56,6 +56,20 @@ def test_attention_may_be_left_out_of_the_learning(tmp_path: Path) -> None:
     assert not torch.allclose(start.primary.weight, end.primary.weight)
 
 
+def test_a_run_may_begin_with_few_glimpses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int | None] = []
+    forward = ocra.OCRA.forward
+
+    def spy(model: ocra.OCRA, *args: Any, **options: Any) -> Any:
+        if torch.is_grad_enabled():
+            seen.append(options["glimpses"])
+        return forward(model, *args, **options)
+
+    monkeypatch.setattr(ocra.OCRA, "forward", spy)
+    train(tmp_path / "run", few_glimpses=1, few_until_images=192, images=320)
+    assert seen == [1] * 6 + [2] * 4
+
+
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a run that has ended."""

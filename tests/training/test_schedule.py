@@ -11,7 +11,7 @@ from ocra.errors import OcraError
 from ocra.presets import PRESETS, preset
 from ocra.training.config import TrainingConfig
 from ocra.training.sampling import image_indices, share
-from ocra.training.schedule import average_decay, crossed, learning_rate, single_share
+from ocra.training.schedule import average_decay, crossed, glimpse_count, learning_rate, single_share
 
 DEFAULT = TrainingConfig(
     images=1_000_000, learning_rate=5e-3, warmup_images=10_000, single_until_images=60_000
@@ -63,6 +63,15 @@ def test_an_epoch_shows_every_image_once_and_the_next_shows_fresh_ones() -> None
     assert not np.array_equal(first, image_indices(1, 1000, 0, 1000))
 
 
+def test_glimpses_grow_from_few_to_all() -> None:
+    growing = replace(DEFAULT, few_glimpses=3, few_until_images=70_000)
+    counts = [glimpse_count(growing, 10, seen) for seen in range(0, 100_000, 10_000)]
+    assert counts == [3, 4, 5, 6, 7, 8, 9, 10, 10, 10]
+    assert glimpse_count(growing, 10, 9_999) == 3
+    assert glimpse_count(growing, 2, 0) == 2  # never more than the model makes
+    assert glimpse_count(DEFAULT, 10, 0) == 10
+
+
 def test_a_batch_may_lie_across_epochs_and_depends_on_its_place_only() -> None:
     whole = image_indices(3, 100, 0, 1000)
     assert np.array_equal(image_indices(3, 100, 150, 460), whole[150:460])
@@ -94,6 +103,8 @@ def test_processes_share_a_batch_without_gap_or_overlap(processes: int, size: in
         {"forget_bias": float("inf")},
         {"attention_rate": -0.1},
         {"read_window": 0.0},
+        {"few_glimpses": 0},
+        {"few_until_images": -1},
     ],
 )
 def test_impossible_settings_are_refused(bad: dict) -> None:

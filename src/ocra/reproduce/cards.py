@@ -87,6 +87,7 @@ def _recipe(result: Result, images_seen: int, storage: str) -> str:
         ["averaged weights", str(training["average"] or "no")],
         ["attention layers", _attention(training)],
         ["single objects at first", _until(training["single_until_images"])],
+        ["fewer glimpses at first", _until(training.get("few_until_images", 0))],
         ["weight of reconstruction", f"{loss['reconstruction_weight']:g}"],
         ["started from", result.start_from or "random weights"],
         ["stored as", storage],

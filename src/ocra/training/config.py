@@ -44,6 +44,10 @@ class TrainingConfig:
     """Width of the write windows at the start, as a share of the image."""
     single_until_images: int = 60_000
     """Curriculum: the share of images with one object only falls from 1 to 0 over this many images. 0: none."""
+    few_glimpses: int = 1
+    """Glimpses at the start of the curriculum that `few_until_images` sets."""
+    few_until_images: int = 0
+    """Curriculum: the number of glimpses rises from `few_glimpses` to the model's over this many images. 0: none."""
     start_from: str | None = None
     """Weights to start from: a shipped name or a folder. What does not fit the model is left as initialised."""
     report_every_images: int = 12_800
@@ -65,7 +69,8 @@ class TrainingConfig:
 
     def __post_init__(self) -> None:
         smallest = {
-            "images": 1, "batch": 1, "warmup_images": 0, "single_until_images": 0, "report_every_images": 1,
+            "images": 1, "batch": 1, "warmup_images": 0, "single_until_images": 0, "few_glimpses": 1,
+            "few_until_images": 0, "report_every_images": 1,
             "validate_every_images": 1, "validate_images": 1, "test_images": 0, "patience": 0,
         }  # fmt: skip
         for name, least in smallest.items():

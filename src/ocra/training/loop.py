@@ -28,7 +28,7 @@ from .logs import Reporter
 from .parts import attention_parameters, slower
 from .precision import autocast
 from .sampling import image_indices, share
-from .schedule import average_decay, crossed, learning_rate, single_share
+from .schedule import average_decay, crossed, glimpse_count, learning_rate, single_share
 from .signals import StopSignals
 from .state import State
 from .summary import done, summarise, weights_metadata
@@ -108,7 +108,8 @@ class Run:
         batch = on_device(self.task.batch(indices, single=single_share(training, seen)), self.group.device)
         channel.mine.zero_()
         with autocast(training.precision, self.group.device):
-            trace = self.model(batch.images, attended=self.spec.loss.needs_attended)
+            glimpses = glimpse_count(training, self.spec.model.glimpses, seen)
+            trace = self.model(batch.images, glimpses=glimpses, attended=self.spec.loss.needs_attended)
             losses = compute_losses(trace, batch, self.spec.loss)
         weight = len(indices) / training.batch  # so that the sum over processes is the mean over the batch
         (losses.total * weight).backward()

@@ -25,6 +25,14 @@ def single_share(training: TrainingConfig, seen: int) -> float:
     return max(0.0, 1 - seen / training.single_until_images)
 
 
+def glimpse_count(training: TrainingConfig, glimpses: int, seen: int) -> int:
+    """How often the model looks at an image: from `few_glimpses` to `glimpses` over `few_until_images`."""
+    if seen >= training.few_until_images or training.few_glimpses >= glimpses:
+        return glimpses
+    more = glimpses - training.few_glimpses
+    return training.few_glimpses + more * seen // training.few_until_images
+
+
 def average_decay(training: TrainingConfig, step: int) -> float:
     """The share of the averages kept at a step; shorter at first, so that the random start is forgotten."""
     return min(training.average, (1 + step) / (10 + step))
