@@ -156,6 +156,33 @@ def test_varied_boxes_follow_their_digits(tmp_path: Path, cache: Path) -> None:
         assert (ink.mean(dim=0) - centre).abs().max() < 1.5
 
 
+@pytest.mark.parametrize("augment", [True, False])
+def test_a_single_object_is_one_digit_of_the_number(augment: bool, tmp_path: Path, cache: Path) -> None:
+    """Three bright bars of different heights: the picture of one shows that one, in its box, and has its label."""
+    number = Number([(70 + 30 * place, 60, 12, 30, place + 1) for place in range(3)])
+    number.pixels = np.full((150, 200, 3), 20, dtype=np.uint8)
+    for place in range(3):
+        number.pixels[60 : 90 - 10 * place, 70 + 30 * place : 82 + 30 * place] = 230
+    write_archive(tmp_path, "train", "folder", [number])
+    task = SVHN(tmp_path, augment=augment)
+    batch, mixed = task.batch(range(60), parts=True, single=1.0), task.batch(range(60), single=0.5)
+    assert batch.sequence is not None and mixed.sequence is not None and batch.parts is not None
+    assert (batch.sequence[:, 1:] == 10).all() and batch.counts[:, 10:].all()
+    assert set(batch.sequence[:, 0].tolist()) == {1, 2, 3}
+    ink = (batch.images[:, 0] < 0.5).float().mean(dim=(1, 2))
+    shown = [ink[batch.sequence[:, 0] == digit].mean() for digit in (1, 2, 3)]
+    assert shown[0] > 1.3 * shown[1] > 1.3**2 * shown[2]
+    x, y, width, height = batch.parts.boxes[:, 0].float().mean(dim=0).tolist()
+    assert width > 35 and height > 35 and 0 < x < 15 and 0 < y < 15
+    assert (batch.parts.classes[:, 0] == batch.sequence[:, 0]).all() and (
+        batch.parts.classes[:, 1:] == -1
+    ).all()
+    alone = mixed.sequence[:, 1] == 10
+    assert 15 < int(alone.sum()) < 45
+    assert torch.equal(mixed.images[alone], batch.images[alone])
+    assert torch.equal(mixed.images[~alone], task.batch(range(60)).images[~alone])
+
+
 def test_second_start_reads_the_cache(svhn_root: Path, cache: Path) -> None:
     first = SVHN(svhn_root, "test").batch(range(5)).images
     archive = svhn_root / "test.tar.gz"

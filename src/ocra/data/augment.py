@@ -42,6 +42,18 @@ def random_view(bits: Bits) -> View:
     return View(np.stack(rows, axis=1).astype(np.float32), (0.12 * chance[:, 4:6]).astype(np.float32))
 
 
+def plain_view(count: int) -> View:
+    """Views that change nothing."""
+    return View(np.tile(np.eye(2, dtype=np.float32), (count, 1, 1)), np.zeros((count, 2), np.float32))
+
+
+def view_within(frames: NDArray[np.float32], view: View, size: int) -> View:
+    """The same views of a part of each picture: frames [batch, 4] (x, y, width, height in pixels of the crop)."""
+    half = frames[:, 2:] / np.float32(size)
+    middle = (2 * frames[:, :2] + frames[:, 2:]) / np.float32(size) - 1
+    return View(half[:, :, None] * view.matrix, half * view.offset + middle)
+
+
 def look(pictures: Tensor, view: View, size: tuple[int, int], span: float) -> Tensor:
     """Views [batch, channels, *size] of pictures [batch, channels, h, w] that are `span` crops wide.
 

@@ -7,21 +7,41 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ocra.data.augment import LIGHT_DRAWS, VIEW_DRAWS, look, move_boxes, random_view, relight
-from ocra.data.random import permutation, random_bits
-from ocra.data.svhn_cache import LONGEST, NO_DIGIT, SIZE, WIDE_SPAN, PreparedNumbers, prepared_numbers
+from ocra.data.augment import (
+    LIGHT_DRAWS,
+    VIEW_DRAWS,
+    look,
+    move_boxes,
+    plain_view,
+    random_view,
+    relight,
+    view_within,
+)
+from ocra.data.random import Bits, integers, permutation, random_bits, uniforms
+from ocra.data.svhn_cache import (
+    AFTER,
+    BEFORE,
+    LONGEST,
+    NO_DIGIT,
+    SIZE,
+    WIDE_SPAN,
+    PreparedNumbers,
+    prepared_numbers,
+)
 from ocra.data.task import Batch, Parts, Task
 from ocra.errors import UsageError
 
 VALIDATION_NUMBERS = 3_000
+SINGLE_DRAWS = 2
 
 
 class SVHN(Task):
     """House numbers cropped to their digits, 64×64, inverted; labels as in the paper.
 
     Validation is 3,000 numbers held out of the official train set, test the official test set. Training
-    pictures are varied (`augment`, on by default for train): a picture's number picks the variation. The crop
-    uses the true digit boxes, for test pictures too: figures on it do not include finding the number.
+    pictures are varied (`augment`, on by default for train): a picture's number picks the variation. A picture
+    that is to show a single object is cut down to one of the number's digits. The crop uses the true digit
+    boxes, for test pictures too: figures on it do not include finding the number.
     """
 
     name = "svhn"
@@ -72,14 +92,23 @@ class SVHN(Task):
     def make(self, indices: NDArray[np.int64], parts: bool, single: float) -> Batch:
         rows = self._rows[indices % len(self)]
         digits, boxes = self._gather("digits", rows), self._gather("boxes", rows)
+        bits = random_bits(self.seed, f"svhn {self.split}", indices, VIEW_DRAWS + LIGHT_DRAWS + SINGLE_DRAWS)
+        view = random_view(bits[:, :VIEW_DRAWS]) if self.augment else plain_view(len(rows))
+        alone = uniforms(bits[:, -1]) < single
+        if alone.any():
+            digits, boxes, frames = one_of_each(digits, boxes, alone, bits[:, -2])
+            view = view_within(frames, view, SIZE)
         if self.augment:
-            bits = random_bits(self.seed, f"svhn {self.split}", indices, VIEW_DRAWS + LIGHT_DRAWS)
-            view = random_view(bits[:, :VIEW_DRAWS])
             pictures = look(_inverted(self._gather("wide", rows)), view, (SIZE, SIZE), WIDE_SPAN)
-            images = relight(pictures, self._gather("levels", rows), bits[:, VIEW_DRAWS:])
-            boxes = move_boxes(boxes, view, SIZE) if parts else boxes
+            light = bits[:, VIEW_DRAWS : VIEW_DRAWS + LIGHT_DRAWS]
+            images = relight(pictures, self._gather("levels", rows), light)
         else:
             images = _inverted(self._gather("pictures", rows))
+            if alone.any():
+                close = look(_inverted(self._gather("wide", rows)), view, (SIZE, SIZE), WIDE_SPAN)
+                images[torch.from_numpy(alone)] = close[torch.from_numpy(alone)]
+        if parts and (self.augment or alone.any()):
+            boxes = move_boxes(boxes, view, SIZE)
         return Batch(
             images=images,
             counts=class_targets(digits),
@@ -100,6 +129,28 @@ class SVHN(Task):
             gathered[here] = getattr(archive, field)[rows[here] - start]
             start += len(archive)
         return gathered
+
+
+def one_of_each(
+    digits: NDArray[np.int64], boxes: NDArray[np.float32], alone: NDArray[np.bool_], bits: Bits
+) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.float32]]:
+    """Cut a number down to one of its digits where `alone` [batch] says so.
+
+    Returns digits [batch, 5], boxes [batch, 5, 4] and frames [batch, 4]: what is to be seen of each crop, the
+    digit with the margin that a number of one digit has, or all of it.
+    """
+    which = integers(bits, (digits != NO_DIGIT).sum(axis=1))
+    chosen = np.arange(len(digits)), which
+    box = boxes[chosen]
+    frames = np.concatenate([box[:, :2] - BEFORE * box[:, 2:], (BEFORE + AFTER) * box[:, 2:]], axis=1)
+    one, its_box = np.full_like(digits, NO_DIGIT), np.zeros_like(boxes)
+    one[:, 0], its_box[:, 0] = digits[chosen], box
+    whole = np.array([0, 0, SIZE, SIZE], dtype=np.float32)
+    return (
+        np.where(alone[:, None], one, digits),
+        np.where(alone[:, None, None], its_box, boxes),
+        np.where(alone[:, None], frames, whole).astype(np.float32),
+    )
 
 
 def _inverted(pictures: NDArray[np.uint8]) -> Tensor:

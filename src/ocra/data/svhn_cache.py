@@ -28,7 +28,7 @@ WIDE_SIZE = 96
 WIDE_SPAN = 1.4
 """The wide crop, from which training pictures are sampled, spans 1.4 times the crop in x and y."""
 
-_BEFORE, _AFTER = 0.1, 1.2
+BEFORE, AFTER = 0.1, 1.2
 _GREY = np.array([0.2989, 0.5870, 0.1140], dtype=np.float32)
 _VERSION = 1
 Rectangle = tuple[int, int, int, int]
@@ -60,7 +60,7 @@ class PreparedNumbers:
 def prepared_numbers(part: str, root: str | None = None, channels: int = 1) -> PreparedNumbers:
     """The part train, test or extra; prepared and kept in the cache folder if it is not there yet."""
     archive = find_archive(part, root)
-    recipe = f"{_VERSION} {archive.stamp()} {channels} {SIZE} {WIDE_SIZE} {WIDE_SPAN} {_BEFORE} {_AFTER}"
+    recipe = f"{_VERSION} {archive.stamp()} {channels} {SIZE} {WIDE_SIZE} {WIDE_SPAN} {BEFORE} {AFTER}"
     key = hashlib.sha256(recipe.encode()).hexdigest()[:12]
     folder = cache_folder() / "svhn" / f"{part}-{key}"
     if not folder.is_dir():
@@ -156,11 +156,11 @@ def crop_rectangle(number: HouseNumber, width: int, height: int) -> Rectangle:
     left, top = number.boxes[:, :2].min(axis=0)
     right, bottom = (number.boxes[:, :2] + number.boxes[:, 2:]).max(axis=0)
     first_x, first_y = (
-        int(np.floor(start - _BEFORE * extent))
+        int(np.floor(start - BEFORE * extent))
         for start, extent in ((left, right - left), (top, bottom - top))
     )
-    last_x = min(width, int(np.ceil(left + _AFTER * (right - left))))
-    last_y = min(height, int(np.ceil(top + _AFTER * (bottom - top))))
+    last_x = min(width, int(np.ceil(left + AFTER * (right - left))))
+    last_y = min(height, int(np.ceil(top + AFTER * (bottom - top))))
     return first_x, first_y, max(last_x, first_x + 1), max(last_y, first_y + 1)
 
 

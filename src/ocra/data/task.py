@@ -73,8 +73,8 @@ class Task(Dataset[Any], ABC):
 
         Numbers beyond len(task) go on: generated tasks with fresh pictures, stored ones (SVHN, own folders)
         with the stored picture index % len(task) under a fresh augmentation. `single` is the share of
-        pictures, chosen by each picture's own random stream, that show one object only (stored tasks
-        ignore it).
+        pictures, chosen by each picture's own random stream, that show one object only (own folders ignore
+        it).
         """
         numbers = np.asarray(indices)
         if numbers.ndim != 1 or (numbers.size and not np.issubdtype(numbers.dtype, np.integer)):
