@@ -102,6 +102,7 @@ def test_processes_share_a_batch_without_gap_or_overlap(processes: int, size: in
         {"learning_rate": "fast"},
         {"forget_bias": float("inf")},
         {"attention_rate": -0.1},
+        {"attention_init": float("inf")},
         {"read_window": 0.0},
         {"few_glimpses": 0},
         {"few_until_images": -1},

@@ -79,6 +79,17 @@ def test_windows_may_start_narrower() -> None:
     assert torch.allclose(ratio, torch.full((2,), 0.25), rtol=0.05)
 
 
+def test_windows_may_start_all_in_one_place() -> None:
+    images = torch.rand(4, 1, 32, 32)
+    free, still = (build_model(tiny(attention_init=scale))(images, record=True) for scale in (1.0, 0.0))
+    for windows in (still.read_windows, still.write_windows):
+        assert (windows.center == windows.center[:1, :1]).all() and (
+            windows.stride == windows.stride[:1, :1]
+        ).all()
+    assert torch.equal(free.read_windows.center[:, 0], still.read_windows.center[:, 0])
+    assert not torch.equal(free.read_windows.center[:, 1], still.read_windows.center[:, 1])
+
+
 @pytest.mark.parametrize("rate", [0.0, 0.1, 1.0, 2.0])
 def test_a_part_may_learn_at_a_rate_of_its_own(rate: float) -> None:
     part, rest = torch.nn.Parameter(torch.ones(3)), torch.nn.Parameter(torch.ones(3))

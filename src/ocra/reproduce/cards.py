@@ -109,15 +109,17 @@ def _stopped(result: Result) -> str:
 
 def _attention(training: dict[str, Any]) -> str:
     """How the windows start and learn; results from before these settings were made do not have them."""
-    rate, read, write = (
-        training.get(name, 1.0) for name in ("attention_rate", "read_window", "write_window")
+    rate, scale, read, write = (
+        training.get(name, 1.0)
+        for name in ("attention_rate", "attention_init", "read_window", "write_window")
     )
     start = (
         ""
         if read == write == 1
         else f", at the start reading on {read:g} and writing on {write:g} of the image"
     )
-    return f"learning rate × {rate:g}{start}"
+    still = "" if scale == 1 else f", weights × {scale:g} at the start"
+    return f"learning rate × {rate:g}{still}{start}"
 
 
 def _until(images: int) -> str:

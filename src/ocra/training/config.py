@@ -38,6 +38,8 @@ class TrainingConfig:
     """Added to the forget gates' bias at the start, so that the LSTMs begin by remembering."""
     orthogonal: bool = True
     """Start the hidden-to-hidden weights of the LSTMs as orthogonal matrices."""
+    attention_init: float = 1.0
+    """Scale of the attention layers' weights at the start. 0: every window starts where the first one is."""
     read_window: float = 1.0
     """Width of the first read window at the start, as a share of the image."""
     write_window: float = 1.0
@@ -81,7 +83,8 @@ class TrainingConfig:
             self._check(name, lambda value: 0 < value < math.inf, "a number above 0")
         for name in ("beta2", "average"):
             self._check(name, lambda value: 0 <= value < 1, "at least 0 and below 1")
-        self._check("attention_rate", lambda value: 0 <= value < math.inf, "a number of at least 0")
+        for name in ("attention_rate", "attention_init"):
+            self._check(name, lambda value: 0 <= value < math.inf, "a number of at least 0")
         for name in ("capsule_init", "forget_bias"):
             self._check(name, math.isfinite, "a finite number")
         choices = {"schedule": ("cosine", "constant"), "precision": ("fp32", "bf16")}

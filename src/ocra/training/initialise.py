@@ -37,8 +37,12 @@ def initialise(model: OCRA, training: TrainingConfig) -> None:
     if training.start_from is not None:
         _take_over(model, training.start_from)
     if model.config.attention:
-        _narrow(model.read_attention, training.read_window)
-        _narrow(model.write_attention, training.write_window)
+        for layer, share in (
+            (model.read_attention, training.read_window),
+            (model.write_attention, training.write_window),
+        ):
+            layer.weight *= training.attention_init
+            _narrow(layer, share)
 
 
 def _narrow(layer: nn.Linear, share: float) -> None:
