@@ -97,7 +97,10 @@ OVERLAPPING = TrainingConfig()
 SCATTERED = TrainingConfig(
     batch=64, learning_rate=2e-3, beta2=0.999, forget_bias=0.0, orthogonal=False, single_until_images=0,
 )  # fmt: skip
-READING = TrainingConfig(batch=64, learning_rate=2e-3, warmup_images=50_000, single_until_images=0)
+READING = TrainingConfig(
+    batch=32, learning_rate=1.5e-3, attention_rate=0.02, average=0.999, attention_init=0.0, read_window=0.85,
+    single_until_images=150_000, few_glimpses=4, few_until_images=200_000, validate_every_images=25_000,
+)  # fmt: skip
 
 CLUTTERED_MODEL = ModelConfig(height=100, width=100, glimpses=5, background_capsules=1, clip_canvas=False)
 HOUSE_NUMBER_MODEL = ModelConfig(height=64, width=64, glimpses=12, filters=64, classes=14, readout_digits=5)
