@@ -39,7 +39,7 @@ def accuracy_table() -> str:
                 f"`{name}`",
                 f"**{percent(test['exact_error'])}** ({interval(test)})",
                 f"{test['n']:,}",
-                millions(result.images),
+                millions(result.images) + (f" after {result.start_from}" if result.start_from else ""),
                 hours(result.cpu_seconds),
                 PRESETS[name].paper_error,
                 f"`{evaluate_command(name, test)}`",

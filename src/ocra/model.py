@@ -112,8 +112,9 @@ class OCRA(nn.Module):
             )
         control = Interventions(windows, jitter, winners, lesion).prepare(images, count, self.config)
         step = self._step if control is None else self.step
-        gather = self.gather_gradients and torch.is_grad_enabled() and count > 1 and control is None
-        gatherer = Gatherer(self, count, len(images)) if gather else None
+        gatherer = (
+            Gatherer(self, count, len(images)) if control is None and self._gathers(images, count) else None
+        )
         state: State | None = None
         steps = []
         for t in range(count):
@@ -145,11 +146,11 @@ class OCRA(nn.Module):
         if config.feedback:
             features = torch.cat([features, self._decoder_state(images, state, control)], 1)
         encoder, encoder_cell = self.encoder(
-            features, _memory(state, "encoder", control), slots and slots.encoder
+            features, _memory(state, "encoder", control), None if slots is None else slots.encoder
         )
         latent, lengths, winner, couplings = self._recognise(encoder, routings, control)
         decoder, decoder_cell = self.decoder(
-            latent, _memory(state, "decoder", control), slots and slots.decoder
+            latent, _memory(state, "decoder", control), None if slots is None else slots.decoder
         )
         written, write_window = self._write(decoder)
         return Step(
@@ -165,6 +166,11 @@ class OCRA(nn.Module):
         """Compile the step once for any number of glimpses; without a working compiler the model stays as it is."""
         self._step = compiled_or_eager(self.step)
         return self
+
+    def _gathers(self, images: Tensor, glimpses: int) -> bool:
+        """Whether gathering the gradients of this pass is asked for, needed and possible."""
+        lowered = torch.is_autocast_enabled(images.device.type)
+        return self.gather_gradients and torch.is_grad_enabled() and glimpses > 1 and not lowered
 
     def _read(
         self, images: Tensor, state: State | None, attended: bool, control: StepControl | None

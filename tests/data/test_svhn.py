@@ -181,6 +181,8 @@ def test_a_single_object_is_one_digit_of_the_number(augment: bool, tmp_path: Pat
     assert 15 < int(alone.sum()) < 45
     assert torch.equal(mixed.images[alone], batch.images[alone])
     assert torch.equal(mixed.images[~alone], task.batch(range(60)).images[~alone])
+    write_archive(tmp_path, "test", "folder", [number])
+    assert set(SVHN(tmp_path, "test").batch([0] * 3, single=1.0).counts[:, 13].tolist()) == {1.0}
 
 
 def test_second_start_reads_the_cache(svhn_root: Path, cache: Path) -> None:

@@ -32,7 +32,7 @@ def run(program: str, **environment: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_the_compiled_step_agrees_with_the_plain_one() -> None:
-    """Outputs and gradients, gathered as in training, at the first glimpse and at later ones, for any number."""
+    """Outputs and gradients, gathered as in training, at the first glimpse and at later ones; outputs for more."""
     config = SMALL
     plain, images = lively(config), random_images(config)
     compiled = OCRA(config)

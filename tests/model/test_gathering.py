@@ -11,9 +11,7 @@ from ocra.interventions import Lesion
 from ocra.model import OCRA
 from ocra.trace import Trace
 
-GATHERED = {
-    f"{part}.weight_{which}" for part in ("encoder", "decoder") for which in ("ih", "hh")
-}  # fmt: skip
+GATHERED = {f"{part}.weight_{which}" for part in ("encoder", "decoder") for which in ("ih", "hh")}
 
 
 def a_loss(trace: Trace) -> Tensor:
@@ -50,7 +48,9 @@ def test_gathered_gradients_are_the_same(name: str) -> None:
 @pytest.mark.parametrize(
     "options", [{"glimpses": 1}, {"glimpses": 6}, {"lesion": Lesion(encoder_memory=True)}]
 )
-def test_any_number_of_glimpses_and_lesions(options: dict[str, object]) -> None:
+def test_gradients_are_the_same_for_other_numbers_of_glimpses_and_with_a_lesion(
+    options: dict[str, object],
+) -> None:
     plain, gathering, images = pair("small")
     expected, found = gradients(plain, images, **options), gradients(gathering, images, **options)
     assert expected.keys() == found.keys()
@@ -79,10 +79,21 @@ def test_weights_that_are_frozen_stay_without_a_gradient() -> None:
     torch.testing.assert_close(found["encoder.weight_hh"], expected["encoder.weight_hh"])
 
 
-def test_second_derivatives_are_refused_rather_than_wrong() -> None:
+def test_the_gathered_gradient_cannot_be_differentiated_again() -> None:
     gathering, images = lively(SMALL), random_images(SMALL)
     gathering.gather_gradients = True
     weight = gathering.encoder.weight_ih
     (slope,) = torch.autograd.grad(a_loss(gathering(images)), weight, create_graph=True)
     with pytest.raises(RuntimeError, match="once_differentiable"):
         slope.sum().backward()
+
+
+def test_nothing_is_gathered_under_autocast() -> None:
+    """The slots are as precise as the weights, the gates are not."""
+    gathering, images = lively(SMALL), random_images(SMALL)
+    gathering.gather_gradients = True
+    with torch.autocast("cpu", torch.bfloat16):
+        assert not gathering._gathers(images, glimpses=3)
+    assert gathering._gathers(images, glimpses=3)
+    with torch.no_grad():
+        assert not gathering._gathers(images, glimpses=3)

@@ -77,6 +77,7 @@ def test_a_shorter_run_has_shorter_first_phases_and_validates_as_often() -> None
     assert training.images == 40_000
     assert training.warmup_images <= 4_000
     assert training.single_until_images <= 12_000
+    assert 0 < scaled(preset("svhn-12"), 40_000).training.few_until_images <= 20_000
     assert training.validate_every_images <= 2_000
 
 

@@ -90,6 +90,7 @@ def test_cards_of_house_numbers_forbid_commercial_use() -> None:
         "svhn", 0.2, glimpses=12, lengths=lengths, classes={"7": 0.3}, confusions=[["7", "none", 0.1]]
     )
     card = model_card("svhn-12", made_up("svhn-12", evaluations=[test], start_from="first", notes="Note."))
+    assert "from 4 to all over 200 k images" in card and "weights × 0 at the start" in card
     assert "non-commercial use only" in card and "true boxes" in card and "10.07 ± 0.53" in card
     assert "Numbers of 5 digits: 90.00 %" in card and "7 not named (10.00 % of all 7)" in card
     assert "images that first had seen are not counted" in card

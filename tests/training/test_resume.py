@@ -98,8 +98,9 @@ def test_a_broken_newest_checkpoint_is_passed_over_and_only_one_process_writes_a
 
 @pytest.mark.slow
 def test_a_compiled_run_is_resumed_exactly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # One glimpse is enough: validation in between must not change which compiled code training goes on with.
-    small = replace(tiny().model, glimpses=1, filters=4, hidden=16, primary_capsules=4)
+    # Two glimpses, so that gradients are gathered. Validation in between must not change which compiled code
+    # training goes on with.
+    small = replace(tiny().model, glimpses=2, filters=4, hidden=16, primary_capsules=4)
     spec = replace(tiny(images=32 * 12, validate_every_images=32 * 4, compile=True), model=small)
     ocra.train(spec, tmp_path / "whole", processes=1, quiet=True)
     step = Run.step

@@ -96,7 +96,7 @@ class SVHN(Task):
         view = random_view(bits[:, :VIEW_DRAWS]) if self.augment else plain_view(len(rows))
         alone = uniforms(bits[:, -1]) < single
         if alone.any():
-            digits, boxes, frames = one_of_each(digits, boxes, alone, bits[:, -2])
+            digits, boxes, frames = cut_to_one_digit(digits, boxes, alone, bits[:, -2])
             view = view_within(frames, view, SIZE)
         if self.augment:
             pictures = look(_inverted(self._gather("wide", rows)), view, (SIZE, SIZE), WIDE_SPAN)
@@ -105,10 +105,11 @@ class SVHN(Task):
         else:
             images = _inverted(self._gather("pictures", rows))
             if alone.any():
-                close = look(_inverted(self._gather("wide", rows)), view, (SIZE, SIZE), WIDE_SPAN)
+                close = look(images, view, (SIZE, SIZE), 1)
                 images[torch.from_numpy(alone)] = close[torch.from_numpy(alone)]
-        if parts and (self.augment or alone.any()):
-            boxes = move_boxes(boxes, view, SIZE)
+        if parts:
+            moved = (alone | self.augment)[:, None, None]
+            boxes = np.where(moved, move_boxes(boxes, view, SIZE), boxes)
         return Batch(
             images=images,
             counts=class_targets(digits),
@@ -131,7 +132,7 @@ class SVHN(Task):
         return gathered
 
 
-def one_of_each(
+def cut_to_one_digit(
     digits: NDArray[np.int64], boxes: NDArray[np.float32], alone: NDArray[np.bool_], bits: Bits
 ) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.float32]]:
     """Cut a number down to one of its digits where `alone` [batch] says so.

@@ -87,7 +87,7 @@ def _recipe(result: Result, images_seen: int, storage: str) -> str:
         ["averaged weights", str(training["average"] or "no")],
         ["attention layers", _attention(training)],
         ["single objects at first", _until(training["single_until_images"])],
-        ["fewer glimpses at first", _until(training.get("few_until_images", 0))],
+        ["fewer glimpses at first", _fewer(training)],
         ["weight of reconstruction", f"{loss['reconstruction_weight']:g}"],
         ["started from", result.start_from or "random weights"],
         ["stored as", storage],
@@ -116,7 +116,7 @@ def _attention(training: dict[str, Any]) -> str:
     start = (
         ""
         if read == write == 1
-        else f", at the start reading on {read:g} and writing on {write:g} of the image"
+        else f", first windows for reading on {read:g} and writing on {write:g} of the image"
     )
     still = "" if scale == 1 else f", weights × {scale:g} at the start"
     return f"learning rate × {rate:g}{still}{start}"
@@ -124,6 +124,11 @@ def _attention(training: dict[str, Any]) -> str:
 
 def _until(images: int) -> str:
     return f"share falls to none over {millions(images)} images" if images else "no"
+
+
+def _fewer(training: dict[str, Any]) -> str:
+    images = training.get("few_until_images", 0)
+    return f"from {training['few_glimpses']} to all over {millions(images)} images" if images else "no"
 
 
 def _figures(name: str, result: Result) -> str:

@@ -206,7 +206,7 @@ def measure(spec: Spec, processes: int) -> float:
     batch = spec.training.batch
     training = replace(
         spec.training, images=_PROBE_STEPS * batch, report_every_images=_PROBE_STEPS // 3 * batch,
-        validate_every_images=10**9, validate_images=1, test_images=0, start_from=None,
+        validate_every_images=10**9, validate_images=1, test_images=0, start_from=None, few_until_images=0,
     )  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "probe"

@@ -39,7 +39,7 @@ class TrainingConfig:
     orthogonal: bool = True
     """Start the hidden-to-hidden weights of the LSTMs as orthogonal matrices."""
     attention_init: float = 1.0
-    """Scale of the attention layers' weights at the start. 0: every window starts where the first one is."""
+    """Scale of the attention layers' weights at the start. 0: all read windows start alike, and all write windows."""
     read_window: float = 1.0
     """Width of the first read window at the start, as a share of the image."""
     write_window: float = 1.0

@@ -64,7 +64,7 @@ class Run:
         self.state.restore(checkpoint)
         self.progress = self.state.progress
         self.wall, self.cpu = time.monotonic(), time.process_time()
-        self.model.gather_gradients = spec.training.precision == "fp32"
+        self.model.gather_gradients = True
         if spec.training.compile:
             self.model.compile_step()
 
