@@ -7,6 +7,7 @@ import errno
 import json
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -211,6 +212,15 @@ def test_a_log_goes_on_where_the_checkpoint_is(tmp_path: Path) -> None:
     assert [record["images"] for record in read_log(tmp_path / "log.jsonl")] == [10, 20]
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Ctrl-C as Python has it: a program that a shell started in the background ignores it from the start."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_a_first_signal_is_remembered_and_a_second_acts() -> None:
     with pytest.raises(KeyboardInterrupt), StopSignals() as signals:
         os.kill(os.getpid(), signal.SIGINT)
