@@ -134,6 +134,18 @@ def test_share_of_single_objects(kind: type[MultiMNIST], digits: str) -> None:
     assert (task.batch(range(100), single=1.0).counts.sum(dim=1) == 1).all()
 
 
+@pytest.mark.parametrize(("kind", "room"), [(MultiMNIST, 8), (ClutteredMNIST, 72)])
+def test_digits_can_be_kept_near_the_middle(kind: type[MultiMNIST], room: int, digits: str) -> None:
+    task = kind(digits=digits)
+    for spread, reach in ((0.0, 0), (0.5, room // 2), (1.0, room)):
+        batch = task.batch(range(2000), parts=True, spread=spread)
+        assert batch.parts is not None
+        corners = batch.parts.boxes[..., :2]
+        assert corners.max() - corners.min() == reach
+        assert corners.max() + corners.min() == room
+        assert torch.equal(batch.counts, task.batch(range(2000)).counts)
+
+
 def test_every_digit_is_first_in_50_multimnist_and_3_cluttered_pictures(real_mnist: object) -> None:
     sizes = {"train": 54_000, "validation": 6_000, "test": 10_000}
     for split, size in sizes.items():

@@ -11,7 +11,14 @@ from ocra.errors import OcraError
 from ocra.presets import PRESETS, preset
 from ocra.training.config import TrainingConfig
 from ocra.training.sampling import image_indices, share
-from ocra.training.schedule import average_decay, crossed, glimpse_count, learning_rate, single_share
+from ocra.training.schedule import (
+    average_decay,
+    crossed,
+    glimpse_count,
+    learning_rate,
+    single_share,
+    spread_share,
+)
 
 DEFAULT = TrainingConfig(
     images=1_000_000, learning_rate=5e-3, warmup_images=10_000, single_until_images=60_000
@@ -72,6 +79,13 @@ def test_glimpses_grow_from_few_to_all() -> None:
     assert glimpse_count(DEFAULT, 10, 0) == 10
 
 
+def test_digits_spread_from_the_middle() -> None:
+    spreading = replace(DEFAULT, spread=0.2, spread_until_images=40_000)
+    shares = [spread_share(spreading, seen) for seen in range(0, 60_000, 10_000)]
+    assert shares == pytest.approx([0.2, 0.4, 0.6, 0.8, 1.0, 1.0])
+    assert spread_share(DEFAULT, 0) == 1.0
+
+
 def test_a_batch_may_lie_across_epochs_and_depends_on_its_place_only() -> None:
     whole = image_indices(3, 100, 0, 1000)
     assert np.array_equal(image_indices(3, 100, 150, 460), whole[150:460])
@@ -106,6 +120,8 @@ def test_processes_share_a_batch_without_gap_or_overlap(processes: int, size: in
         {"read_window": 0.0},
         {"few_glimpses": 0},
         {"few_until_images": -1},
+        {"spread": 1.1},
+        {"spread_until_images": -1},
     ],
 )
 def test_impossible_settings_are_refused(bad: dict) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from ocra.data.compose import ComposedTask, blank, digit_parts, paste, to_images
+from ocra.data.compose import ComposedTask, blank, digit_parts, paste, places_within, to_images
 from ocra.data.digits import DIGIT_SIZE
 from ocra.data.random import Bits, integers, random_bits, uniforms
 from ocra.data.task import Batch, count_classes
@@ -51,13 +51,15 @@ class ClutteredMNIST(ComposedTask):
         self.size, self.objects = size, objects
         self.distractors, self.distractor_size = distractors, distractor_size
 
-    def make(self, indices: NDArray[np.int64], parts: bool, single: float) -> Batch:
+    def make(self, indices: NDArray[np.int64], parts: bool, single: float, spread: float) -> Batch:
         pool = self.pool
         stream = f"cluttered {self.split}"
         bits = random_bits(self.seed, stream, indices, 1 + 3 * self.objects)
         chosen = integers(bits[:, 1::3], len(pool))
         chosen[:, 0] = indices % len(pool)
-        places = integers(np.stack([bits[:, 2::3], bits[:, 3::3]], axis=2), self.size - DIGIT_SIZE + 1)
+        places = places_within(
+            np.stack([bits[:, 2::3], bits[:, 3::3]], axis=2), self.size - DIGIT_SIZE, spread
+        )
         classes = pool.labels[chosen]
         classes[uniforms(bits[:, 0]) < single, 1:] = -1
 

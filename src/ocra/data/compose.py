@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ocra.data.digits import DIGIT_SIZE, DigitPool, digit_pool
+from ocra.data.random import Bits, integers
 from ocra.data.task import Parts, Task
 
 
@@ -55,6 +56,12 @@ def paste(
     """
     windows = sliding_window_view(canvas, patches.shape[1:], axis=(1, 2), writeable=True)
     windows[np.arange(len(canvas)), y, x] += patches
+
+
+def places_within(bits: Bits, room: int, spread: float) -> NDArray[np.int64]:
+    """Places from 0 to `room`, equally likely; below a spread of 1 only from that share of them in the middle."""
+    reach = round(spread * room)
+    return integers(bits, reach + 1) + (room - reach) // 2
 
 
 def to_images(canvas: NDArray[np.uint16]) -> Tensor:

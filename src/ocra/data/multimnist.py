@@ -5,7 +5,7 @@ import os
 import numpy as np
 from numpy.typing import NDArray
 
-from ocra.data.compose import ComposedTask, blank, digit_parts, paste, to_images
+from ocra.data.compose import ComposedTask, blank, digit_parts, paste, places_within, to_images
 from ocra.data.digits import DIGIT_SIZE, DigitPool
 from ocra.data.random import integers, random_bits, uniforms
 from ocra.data.task import Batch, count_classes
@@ -41,12 +41,12 @@ class MultiMNIST(ComposedTask):
         super().__init__(root, split, digits, seed, download, parts)
         self.max_shift = max_shift
 
-    def make(self, indices: NDArray[np.int64], parts: bool, single: float) -> Batch:
+    def make(self, indices: NDArray[np.int64], parts: bool, single: float, spread: float) -> Batch:
         pool = self.pool
         bits = random_bits(self.seed, f"multimnist {self.split}", indices, 6)
         first = indices % len(pool)
         chosen = np.stack([first, _of_another_class(pool, pool.labels[first], bits[:, 0])], axis=1)
-        shifts = integers(bits[:, 1:5], 2 * self.max_shift + 1).reshape(-1, 2, 2) - self.max_shift
+        shifts = places_within(bits[:, 1:5], 2 * self.max_shift, spread).reshape(-1, 2, 2) - self.max_shift
         classes = pool.labels[chosen]
         classes[uniforms(bits[:, 5]) < single, 1] = -1
 

@@ -63,25 +63,31 @@ class Task(Dataset[Any], ABC):
         """Nominal number of pictures in the split."""
 
     @abstractmethod
-    def make(self, indices: NDArray[np.int64], parts: bool, single: float) -> Batch:
+    def make(self, indices: NDArray[np.int64], parts: bool, single: float, spread: float) -> Batch:
         """The pictures of these indices; what `batch` calls once it has checked them."""
 
     def batch(
-        self, indices: Sequence[int] | NDArray[np.integer], *, parts: bool = False, single: float = 0.0
+        self,
+        indices: Sequence[int] | NDArray[np.integer],
+        *,
+        parts: bool = False,
+        single: float = 0.0,
+        spread: float = 1.0,
     ) -> Batch:
         """The pictures with these numbers, as one batch.
 
         Numbers beyond len(task) go on: generated tasks with fresh pictures, stored ones (SVHN, own folders)
         with the stored picture index % len(task) under a fresh augmentation. `single` is the share of
         pictures, chosen by each picture's own random stream, that show one object only (own folders ignore
-        it).
+        it). `spread` is the share of the room for their places, around the middle, that objects use (only
+        tasks that place digits heed it).
         """
         numbers = np.asarray(indices)
         if numbers.ndim != 1 or (numbers.size and not np.issubdtype(numbers.dtype, np.integer)):
             raise UsageError("A batch is asked for by a list of whole numbers, one per picture.")
         if numbers.size and numbers.min() < 0:
             raise UsageError(f"A picture's number starts at 0; {numbers.min()} is negative.")
-        return self.make(numbers.astype(np.int64), parts, single)
+        return self.make(numbers.astype(np.int64), parts, single, spread)
 
     def __getitem__(self, index: int) -> tuple[Tensor, Tensor] | tuple[Tensor, Tensor, Parts]:
         """(image [channels, height, width], counts [classes]), and its Parts if made with parts."""

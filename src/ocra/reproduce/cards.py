@@ -88,6 +88,7 @@ def _recipe(result: Result, images_seen: int, storage: str) -> str:
         ["attention layers", _attention(training)],
         ["single objects at first", _until(training["single_until_images"])],
         ["fewer glimpses at first", _fewer(training)],
+        ["digits nearer the middle at first", _nearer(training)],
         ["weight of reconstruction", f"{loss['reconstruction_weight']:g}"],
         ["started from", result.start_from or "random weights"],
         ["stored as", storage],
@@ -129,6 +130,13 @@ def _until(images: int) -> str:
 def _fewer(training: dict[str, Any]) -> str:
     images = training.get("few_until_images", 0)
     return f"from {training['few_glimpses']} to all over {millions(images)} images" if images else "no"
+
+
+def _nearer(training: dict[str, Any]) -> str:
+    images = training.get("spread_until_images", 0)
+    return (
+        f"from {training['spread']:g} of the room to all over {millions(images)} images" if images else "no"
+    )
 
 
 def _figures(name: str, result: Result) -> str:

@@ -46,6 +46,10 @@ class TrainingConfig:
     """Width of the write windows at the start, as a share of the image."""
     single_until_images: int = 60_000
     """Curriculum: the share of images with one object only falls from 1 to 0 over this many images. 0: none."""
+    spread: float = 1.0
+    """Share of the room for digits, around the middle, used at the start of what `spread_until_images` sets."""
+    spread_until_images: int = 0
+    """Curriculum: digits spread from `spread` of the room for their places to all of it over this many images."""
     few_glimpses: int = 1
     """Glimpses at the start of the curriculum that `few_until_images` sets."""
     few_until_images: int = 0
@@ -72,7 +76,7 @@ class TrainingConfig:
     def __post_init__(self) -> None:
         smallest = {
             "images": 1, "batch": 1, "warmup_images": 0, "single_until_images": 0, "few_glimpses": 1,
-            "few_until_images": 0, "report_every_images": 1,
+            "few_until_images": 0, "spread_until_images": 0, "report_every_images": 1,
             "validate_every_images": 1, "validate_images": 1, "test_images": 0, "patience": 0,
         }  # fmt: skip
         for name, least in smallest.items():
@@ -85,6 +89,7 @@ class TrainingConfig:
             self._check(name, lambda value: 0 <= value < 1, "at least 0 and below 1")
         for name in ("attention_rate", "attention_init"):
             self._check(name, lambda value: 0 <= value < math.inf, "a number of at least 0")
+        self._check("spread", lambda value: 0 <= value <= 1, "from 0 to 1")
         for name in ("capsule_init", "forget_bias"):
             self._check(name, math.isfinite, "a finite number")
         choices = {"schedule": ("cosine", "constant"), "precision": ("fp32", "bf16")}

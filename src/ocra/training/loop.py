@@ -28,7 +28,7 @@ from .logs import Reporter
 from .parts import attention_parameters, slower
 from .precision import autocast
 from .sampling import image_indices, share
-from .schedule import average_decay, crossed, glimpse_count, learning_rate, single_share
+from .schedule import average_decay, crossed, glimpse_count, learning_rate, single_share, spread_share
 from .signals import StopSignals
 from .state import State
 from .summary import done, summarise, weights_metadata
@@ -105,7 +105,8 @@ class Run:
         training, progress, channel = self.spec.training, self.progress, self.state.channel
         seen, size = progress.images, self.state.parameters.size
         indices = image_indices(self.spec.seed, len(self.task), seen, seen + training.batch)[self.part]
-        batch = on_device(self.task.batch(indices, single=single_share(training, seen)), self.group.device)
+        single, spread = single_share(training, seen), spread_share(training, seen)
+        batch = on_device(self.task.batch(indices, single=single, spread=spread), self.group.device)
         channel.mine.zero_()
         with autocast(training.precision, self.group.device):
             glimpses = glimpse_count(training, self.spec.model.glimpses, seen)

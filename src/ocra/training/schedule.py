@@ -25,6 +25,13 @@ def single_share(training: TrainingConfig, seen: int) -> float:
     return max(0.0, 1 - seen / training.single_until_images)
 
 
+def spread_share(training: TrainingConfig, seen: int) -> float:
+    """The share of the room for their places that digits use: from `spread` to 1 over `spread_until_images`."""
+    if seen >= training.spread_until_images:
+        return 1.0
+    return training.spread + (1 - training.spread) * seen / training.spread_until_images
+
+
 def glimpse_count(training: TrainingConfig, glimpses: int, seen: int) -> int:
     """How often the model looks at an image: from `few_glimpses` to `glimpses` over `few_until_images`."""
     if seen >= training.few_until_images or training.few_glimpses >= glimpses:
