@@ -11,6 +11,7 @@ from fabricated import evaluation, made_up
 from ocra.cli import main as cli
 from ocra.presets import PRESETS
 from ocra.reproduce.groups import group_results
+from ocra.reproduce.plots import against_glimpses
 from ocra.reproduce.results import Result, write_result
 from ocra.reproduce.tables import report
 
@@ -116,6 +117,15 @@ def curves() -> list[Result]:
     for glimpses, error in ((1, 0.5), (2, 0.2), (5, 0.07)):
         result = result.with_evaluation(evaluation("multimnist", error, n=2000, glimpses=glimpses))
     return [result, made_up("cluttered-5", validation=[])]
+
+
+def test_of_several_results_the_best_is_drawn_by_glimpses() -> None:
+    good = curves()[0]
+    worse = [{**test, "exact_error": 0.9} if test.get("glimpses") == 3 else test for test in good.evaluations]
+    for results in ([good, replace(good, evaluations=worse)], [replace(good, evaluations=worse), good]):
+        lines = [line for line in against_glimpses(results).axes[0].lines if len(line.get_xdata()) > 1]
+        assert len(lines) == 1
+        assert 90.0 not in list(lines[0].get_ydata())
 
 
 def test_the_page_and_its_plots_are_written_from_files_alone(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 from matplotlib.axes import Axes
@@ -70,29 +71,40 @@ def against_images(results: list[Result], title: str) -> Figure:
 
 
 def against_glimpses(results: list[Result]) -> Figure:
-    """Test error of each model when it is given fewer or more glimpses than it was trained with."""
+    """Test error of each preset's best model, given fewer or more glimpses than it was trained with."""
     with styled():
         title = "Each model with fewer or more glimpses than it was trained with (ring)"
         figure, axes = _axes("glimpses", "test error, %", title)
-        number = 0
-        for result in results:
-            series = glimpse_series(result.evaluations, result.config)
-            if not series:
-                continue
-            colour, own = COLOURS[number % len(COLOURS)], result.config["model"]["glimpses"]
-            number += 1
-            counts, errors = [point[0] for point in series], [100 * point[1] for point in series]
+        for number, (preset, (own, errors)) in enumerate(_best_by_glimpses(results).items()):
+            colour = COLOURS[number % len(COLOURS)]
             axes.plot(
-                counts, errors, color=colour, marker="o", markersize=3, linewidth=1.2, label=result.preset
+                [*errors],
+                [*errors.values()],
+                color=colour,
+                marker="o",
+                markersize=3,
+                linewidth=1.2,
+                label=preset,
             )
-            for count, error in zip(counts, errors, strict=True):
-                if count == own:
-                    axes.plot([count], [error], marker="o", markersize=9, fillstyle="none", color=colour)
+            if own in errors:
+                axes.plot([own], errors[own], marker="o", markersize=9, fillstyle="none", color=colour)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.set_yscale("log")
         _plain_percent(axes)
         axes.legend(frameon=False)
     return figure
+
+
+def _best_by_glimpses(results: list[Result]) -> dict[str, tuple[int, dict[int, float]]]:
+    """Of each preset's results the one with the least error: its own glimpses, and errors in % by glimpses."""
+    best: dict[str, tuple[int, dict[int, float]]] = {}
+    for result in results:
+        own = result.config["model"]["glimpses"]
+        series = glimpse_series(result.evaluations, result.config)
+        errors = {count: 100 * error for count, error, _ in series}
+        if errors and errors.get(own, 100.0) < best.get(result.preset, (own, {}))[1].get(own, math.inf):
+            best[result.preset] = (own, errors)
+    return best
 
 
 def until_error(result: Result, error: float = AUTHORS_ERROR) -> Figure:
