@@ -1,15 +1,19 @@
 """Cluttered MNIST: digits anywhere on a large canvas, among fragments of other digits."""
 
 import os
+from dataclasses import replace
 
 import numpy as np
+import torch
+import torch.nn.functional as F
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
+from torch import Tensor
 
-from ocra.data.compose import ComposedTask, blank, digit_parts, paste, places_within, to_images
+from ocra.data.compose import ComposedTask, blank, digit_parts, paste, places_within, reach_within, to_images
 from ocra.data.digits import DIGIT_SIZE
 from ocra.data.random import Bits, integers, random_bits, uniforms
-from ocra.data.task import Batch, count_classes
+from ocra.data.task import Batch, Parts, count_classes
 from ocra.errors import UsageError
 
 
@@ -17,7 +21,8 @@ class ClutteredMNIST(ComposedTask):
     """Two digits, wholly inside 100×100 pixels, classes may repeat, and six 8×8 fragments of random digits.
 
     Every digit of the split is the first digit of 3 pictures (162 k train, 18 k validation, 30 k test). Ink
-    adds up and is clipped at 1. The parts of a sample are its digits; the fragments belong to no part.
+    adds up and is clipped at 1. The parts of a sample are its digits; the fragments belong to no part. Below a
+    spread of 1 the digits lie near the middle, and that part alone is shown, enlarged to the whole picture.
     """
 
     name = "cluttered"
@@ -74,11 +79,30 @@ class ClutteredMNIST(ComposedTask):
                 layers.append(blank(len(indices), self.size, self.size))
                 paste(layers[-1], patches, x, y)
         self._add_clutter(canvas, random_bits(self.seed, stream + " clutter", indices, 5 * self.distractors))
-        return Batch(
+        batch = Batch(
             images=to_images(canvas[:, None]),
             counts=count_classes(classes, len(self.class_names)),
             parts=digit_parts(np.stack(layers, axis=1), places, classes) if parts else None,
         )
+        return batch if spread == 1 else self._enlarged(batch, spread)
+
+    def _enlarged(self, batch: Batch, spread: float) -> Batch:
+        """Show the middle, where the digits of this spread lie, as large as the whole picture."""
+        room = self.size - DIGIT_SIZE
+        start, stop = reach_within(room, spread)
+        side = stop - start + DIGIT_SIZE
+        inside = slice(start, start + side)
+
+        def enlarge(pictures: Tensor) -> Tensor:
+            return F.interpolate(pictures[..., inside, inside], size=(self.size, self.size), mode="bilinear")
+
+        parts = batch.parts
+        if parts is not None:
+            shift = torch.tensor([start, start, 0, 0])
+            boxes = ((parts.boxes - shift) * (self.size / side)).round().long()
+            boxes[parts.classes < 0] = 0
+            parts = Parts(enlarge(parts.layers[:, :, 0])[:, :, None], boxes, parts.classes)
+        return replace(batch, images=enlarge(batch.images), parts=parts)
 
     def _add_clutter(self, canvas: NDArray[np.uint16], bits: Bits) -> None:
         """Add the fragments to canvases [batch, size, size], five draws [batch, 5 · distractors] for each."""

@@ -60,8 +60,15 @@ def paste(
 
 def places_within(bits: Bits, room: int, spread: float) -> NDArray[np.int64]:
     """Places from 0 to `room`, equally likely; below a spread of 1 only from that share of them in the middle."""
+    first, last = reach_within(room, spread)
+    return first + integers(bits, last - first + 1)
+
+
+def reach_within(room: int, spread: float) -> tuple[int, int]:
+    """The first and the last of the places from 0 to `room` that a spread allows."""
     reach = round(spread * room)
-    return integers(bits, reach + 1) + (room - reach) // 2
+    first = (room - reach) // 2
+    return first, first + reach
 
 
 def to_images(canvas: NDArray[np.uint16]) -> Tensor:

@@ -79,8 +79,8 @@ class Task(Dataset[Any], ABC):
         Numbers beyond len(task) go on: generated tasks with fresh pictures, stored ones (SVHN, own folders)
         with the stored picture index % len(task) under a fresh augmentation. `single` is the share of
         pictures, chosen by each picture's own random stream, that show one object only (own folders ignore
-        it). `spread` is the share of the room for their places, around the middle, that objects use (only
-        tasks that place digits heed it).
+        it). `spread` is the share of the room for their places, around the middle, that objects use (tasks
+        that place digits; among clutter that part alone is shown, enlarged).
         """
         numbers = np.asarray(indices)
         if numbers.ndim != 1 or (numbers.size and not np.issubdtype(numbers.dtype, np.integer)):

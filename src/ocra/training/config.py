@@ -49,7 +49,8 @@ class TrainingConfig:
     spread: float = 1.0
     """Share of the room for digits, around the middle, used at the start of what `spread_until_images` sets."""
     spread_until_images: int = 0
-    """Curriculum: digits spread from `spread` of the room for their places to all of it over this many images."""
+    """Curriculum: digits begin in the middle (`spread`), shown enlarged if among clutter, and use all the room
+    after this many images. 0: none."""
     few_glimpses: int = 1
     """Glimpses at the start of the curriculum that `few_until_images` sets."""
     few_until_images: int = 0
