@@ -97,9 +97,10 @@ def test_wilson_interval_against_published_values() -> None:
 
 
 def tally_of(scores: list[list[float]], counts: list[list[float]]) -> Tally:
-    trace = Trace(torch.tensor(scores), torch.zeros(len(scores), 1, 2, 2), torch.zeros(len(scores), 1, 3))
+    trace = Trace(torch.tensor(scores), torch.zeros(len(scores), 1, 2, 2), torch.zeros(len(scores), 2, 3))
+    trace.capsule_lengths[:, 1, 2] = torch.linspace(0.4, 0.6, len(scores))
     batch = Batch(torch.ones(len(scores), 1, 2, 2), torch.tensor(counts))
-    tally = Tally(("a", "b", "c"))
+    tally = Tally(("a", "b", "c"), glimpses=2)
     tally.add(trace, batch, TWO)
     return tally
 
@@ -113,6 +114,7 @@ def test_tally_counts_images_objects_and_confusions() -> None:
     assert figures["exact_error"] == pytest.approx(2 / 3)
     assert figures["object_error"] == pytest.approx(3 / 6)
     assert figures["reconstruction_mse"] == 1
+    assert details["longest_capsules"] == pytest.approx([0, 0.5]) and tally.silent_glimpses == 1
     assert details["confusion"]["counts"] == [[2, 0, 0, 0], [0, 1, 1, 0], [2, 0, 0, 0]]
     assert details["pairs"] == {"a b": {"n": 2, "error": 0.5}, "c c": {"n": 1, "error": 1.0}}
     assert details["classes"]["b"] == {"n": 2, "error": 0.5}
@@ -136,7 +138,7 @@ def test_house_numbers_are_counted_by_length() -> None:
     trace = Trace(torch.zeros(2, 14), torch.zeros(2, 1, 2, 2), torch.zeros(2, 12, 14), readout)
     batch = Batch(torch.zeros(2, 1, 2, 2), torch.zeros(2, 14), sequence)
     assert wrong_answers(trace, batch, AnswerRule(None)).tolist() == [True, False]
-    tally = Tally(tuple("0123456789"))
+    tally = Tally(tuple("0123456789"), glimpses=12)
     tally.add(trace, batch, AnswerRule(None))
     details = tally.details()
     assert details["lengths"]["2"] == {"n": 1, "exact_error": 1.0, "digit_error": 0.5}
@@ -157,6 +159,8 @@ def test_evaluate_takes_tasks_configs_and_names_and_refuses_nonsense() -> None:
     config = TaskConfig(digits="glyphs")
     one = evaluate(model, config, images=64, seed=3)
     other = evaluate(model, make_task(config, "test", 3), images=64, batch=20, threads=2)
+    lengths = [result.details.pop("longest_capsules") for result in (one, other)]
+    assert lengths[0] == pytest.approx(lengths[1]) and len(lengths[0]) == 3 and min(lengths[0]) > 0
     assert one.exact_error == other.exact_error and one.details == other.details and one.seed == 3
     assert one.figures["reconstruction_mse"] == pytest.approx(other.figures["reconstruction_mse"])
     assert model.training

@@ -141,7 +141,8 @@ def tally(
     The last batch is filled up to that size, so that a compiled model meets one size only.
     """
     rule = answer_rule(task)
-    result = Tally(task.class_names[:DIGITS] if model.config.readout_digits else task.class_names)
+    class_names = task.class_names[:DIGITS] if model.config.readout_digits else task.class_names
+    result = Tally(class_names, glimpses or model.config.glimpses)
     for start in range(0, len(indices), batch):
         chosen = indices[start : start + batch]
         pictures = task.batch(np.resize(chosen, batch))

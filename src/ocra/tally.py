@@ -15,13 +15,15 @@ from .trace import Trace
 
 DIGITS, LONGEST_NUMBER = 10, 5
 NONE = "none"
+SILENT = 0.02
 
 
 class Tally:
     """Counts of what was right and wrong, over as many batches as one likes."""
 
-    def __init__(self, class_names: tuple[str, ...]) -> None:
+    def __init__(self, class_names: tuple[str, ...], glimpses: int) -> None:
         self.class_names = class_names
+        self.glimpses = glimpses
         classes = len(class_names)
         self.sums = {
             name: torch.zeros(shape, dtype=torch.float64)
@@ -29,6 +31,7 @@ class Tally:
                 "images": (),
                 "wrong": (),
                 "squared_error": (),
+                "longest": (glimpses,),  # capsule of an object at each glimpse
                 "confusion": (classes, classes + 1),  # true class, answer; the last column is no answer
                 "pairs": (classes, classes),
                 "wrong_pairs": (classes, classes),
@@ -46,6 +49,8 @@ class Tally:
         self.sums["images"] += len(wrong)
         self.sums["wrong"] += wrong.sum()
         self.sums["squared_error"] += (trace.canvas - batch.images).square().mean((1, 2, 3)).sum().double()
+        objects = trace.capsule_lengths[:, :, : trace.scores.shape[1]]
+        self.sums["longest"] += objects.amax(2).sum(0).double()
         if trace.readout is not None and batch.sequence is not None:
             self._add_numbers(trace.readout, batch.sequence, wrong)
         else:
@@ -90,13 +95,13 @@ class Tally:
         """The tally over all processes, given a function that adds a float64 vector up over them."""
         packed = add_up(torch.cat([value.reshape(-1) for value in self.sums.values()]))
         parts = packed.split([value.numel() for value in self.sums.values()])
-        result = Tally(self.class_names)
+        result = Tally(self.class_names, self.glimpses)
         for name, part in zip(self.sums, parts, strict=True):
             result.sums[name] = part.view_as(self.sums[name])
         return result
 
     def __add__(self, other: Tally) -> Tally:
-        result = Tally(self.class_names)
+        result = Tally(self.class_names, self.glimpses)
         result.sums = {name: value + other.sums[name] for name, value in self.sums.items()}
         return result
 
@@ -122,11 +127,17 @@ class Tally:
             "reconstruction_mse": float(self.sums["squared_error"]) / images,
         }
 
+    @property
+    def silent_glimpses(self) -> int:
+        """How many glimpses add next to nothing to any score: their windows have most likely lost the objects."""
+        return int((self.sums["longest"] / self.sums["images"] < SILENT).sum())
+
     def details(self) -> dict[str, Any]:
-        """Errors by class, by pair of classes, and by length of a house number, where there are such."""
+        """Capsule lengths by glimpse; errors by class, pair of classes and length of a house number, where there are such."""
         confusion = self.sums["confusion"]
         found, there = confusion.diagonal().tolist(), confusion.sum(1).tolist()
         details: dict[str, Any] = {
+            "longest_capsules": (self.sums["longest"] / self.sums["images"]).tolist(),
             "classes": {
                 name: {"n": round(there[k]), "error": 1 - found[k] / there[k]}
                 for k, name in enumerate(self.class_names)

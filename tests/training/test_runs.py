@@ -96,6 +96,7 @@ def test_log_lines_have_all_figures(finished: Path) -> None:
     validations = [record for record in records if "validation_error" in record]
     assert [record["images"] for record in reports] == [320, 640, 960, 1280]
     assert [record["images"] for record in validations] == [640, 1280]
+    assert all(0 <= record["silent_glimpses"] <= tiny().model.glimpses for record in validations)
     for record in reports:
         assert {
             "step", "images", "loss", "margin_loss", "reconstruction_loss", "readout_loss", "error",

@@ -141,6 +141,8 @@ def describe(record: dict[str, Any], total: int) -> str:
         parts.append(f"gradient {record['gradient_norm']:.2f}  {record['images_per_second']:.0f} images/s")
     if "validation_error" in record:
         parts.append(f"validation error {record['validation_error']:.2%}")
+    if record.get("silent_glimpses"):
+        parts.append(f"glimpses that say nothing: {record['silent_glimpses']}")
     return "  ".join(parts)
 
 

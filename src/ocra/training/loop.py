@@ -169,7 +169,11 @@ class Run:
                 progress.best_error, progress.best_images = result.exact_error, progress.images
                 progress.validations_since_best = 0
                 self.save_weights("best")
-        figures = {"validation_error": result.exact_error, "validation_object_error": result.object_error}
+        figures = {
+            "validation_error": result.exact_error,
+            "validation_object_error": result.object_error,
+            "silent_glimpses": result.silent_glimpses,
+        }
         spent = {"step": progress.step, "images": progress.images, "cpu_seconds": progress.cpu_seconds}
         self.reporter.write({**spent, **figures})
         self.reporter.pause(time.monotonic() - started)
