@@ -133,7 +133,7 @@ class Tally:
         return int((self.sums["longest"] / self.sums["images"] < SILENT).sum())
 
     def details(self) -> dict[str, Any]:
-        """Capsule lengths by glimpse; errors by class, pair of classes and length of a house number, where there are such."""
+        """Capsule lengths by glimpse; errors by class, by pair and by length of a house number, where there are any."""
         confusion = self.sums["confusion"]
         found, there = confusion.diagonal().tolist(), confusion.sum(1).tolist()
         details: dict[str, Any] = {
