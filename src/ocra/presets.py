@@ -94,10 +94,11 @@ CLUTTERED = TaskConfig(name="cluttered")
 HOUSE_NUMBERS = TaskConfig(name="svhn")
 
 OVERLAPPING = TrainingConfig()
-# More glimpses than the weights they start from were trained with: so their windows move less at first.
+# Where there are more glimpses than in the weights to start from, windows that went on like that would leave the
+# image: so they move less at first (attention_init).
 LONGER = TrainingConfig(
-    batch=64, learning_rate=1e-3, attention_rate=0.1, clip=1.0, attention_init=0.3, single_until_images=0,
-    few_glimpses=4, few_until_images=240_000, start_from="multimnist-3",
+    batch=64, learning_rate=1e-3, attention_rate=0.1, clip=1.0, attention_init=0.1, single_until_images=0,
+    start_from="multimnist-3",
 )  # fmt: skip
 SCATTERED = TrainingConfig(
     batch=64, learning_rate=7e-4, attention_rate=0.1, beta2=0.999, clip=5.0, attention_init=0.3, single_until_images=0,
