@@ -14,6 +14,7 @@ from tiny_runs import run, same_weights, tiny, write_config
 
 import ocra
 from ocra.cli import main
+from ocra.data import ClutteredMNIST
 from ocra.errors import OcraError
 from ocra.losses import Losses
 from ocra.pretrained import load_with_metadata
@@ -69,6 +70,22 @@ def test_a_run_may_begin_with_few_glimpses(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(ocra.OCRA, "forward", spy)
     train(tmp_path / "run", few_glimpses=1, few_until_images=192, images=320)
     assert seen == [1] * 6 + [2] * 4
+
+
+def test_a_run_may_begin_with_digits_in_the_middle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[float] = []
+    make = ClutteredMNIST.make
+
+    def spy(task: ClutteredMNIST, indices: Any, parts: bool, single: float, spread: float) -> Any:
+        if task.split == "train":
+            seen.append(spread)
+        else:
+            assert spread == 1
+        return make(task, indices, parts, single, spread)
+
+    monkeypatch.setattr(ClutteredMNIST, "make", spy)
+    train(tmp_path / "run", spread=0.2, spread_until_images=128, images=192)
+    assert seen == pytest.approx([0.2, 0.4, 0.6, 0.8, 1.0, 1.0])
 
 
 @pytest.fixture(scope="module")

@@ -121,6 +121,7 @@ def test_processes_share_a_batch_without_gap_or_overlap(processes: int, size: in
         {"few_glimpses": 0},
         {"few_until_images": -1},
         {"spread": 1.1},
+        {"background_scale": float("nan")},
         {"spread_until_images": -1},
     ],
 )

@@ -91,6 +91,16 @@ def test_windows_may_start_all_in_one_place() -> None:
     assert not torch.equal(free.read_windows.center[:, 1], still.read_windows.center[:, 1])
 
 
+def test_background_capsules_may_start_longer() -> None:
+    model = dataclasses.replace(TINY.model, background_capsules=2)
+    plain, longer = (
+        build_model(dataclasses.replace(tiny(background_scale=scale), model=model)).object_capsules.weight
+        for scale in (1.0, 3.0)
+    )
+    assert torch.equal(longer[:10], plain[:10])
+    assert torch.equal(longer[10:], 3 * plain[10:]) and len(longer) == 12
+
+
 @pytest.mark.parametrize("rate", [0.0, 0.1, 1.0, 2.0])
 def test_a_part_may_learn_at_a_rate_of_its_own(rate: float) -> None:
     part, rest = torch.nn.Parameter(torch.ones(3)), torch.nn.Parameter(torch.ones(3))

@@ -34,6 +34,8 @@ class TrainingConfig:
     """Share of the averaged weights kept at each step; they are what is validated and saved. 0: no averaging."""
     capsule_init: float = 0.1
     """Standard deviation of the capsule transforms at the start (paper: 0.01)."""
+    background_scale: float = 1.0
+    """Scale of the background capsules' transforms at the start: above 1 they win at first and steer the glimpses."""
     forget_bias: float = 1.0
     """Added to the forget gates' bias at the start, so that the LSTMs begin by remembering."""
     orthogonal: bool = True
@@ -91,7 +93,7 @@ class TrainingConfig:
         for name in ("attention_rate", "attention_init"):
             self._check(name, lambda value: 0 <= value < math.inf, "a number of at least 0")
         self._check("spread", lambda value: 0 <= value <= 1, "from 0 to 1")
-        for name in ("capsule_init", "forget_bias"):
+        for name in ("capsule_init", "background_scale", "forget_bias"):
             self._check(name, math.isfinite, "a finite number")
         choices = {"schedule": ("cosine", "constant"), "precision": ("fp32", "bf16")}
         for name, allowed in choices.items():

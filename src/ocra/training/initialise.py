@@ -36,6 +36,8 @@ def initialise(model: OCRA, training: TrainingConfig) -> None:
                 nn.init.orthogonal_(cell.weight_hh[gate * hidden : (gate + 1) * hidden])
     if training.start_from is not None:
         _take_over(model, training.start_from)
+    if model.config.capsules:
+        model.object_capsules.weight[model.config.classes :] *= training.background_scale
     if model.config.attention:
         for layer, share in (
             (model.read_attention, training.read_window),
