@@ -22,7 +22,7 @@ from ocra.training.distribution import choose_device, choose_processes
 from ocra.training.flat import FlatParameters
 from ocra.training.folder import fresh_path, new_run
 from ocra.training.initialise import build_model
-from ocra.training.logs import Log, choose_tracker, read_log
+from ocra.training.logs import Log, choose_tracker, describe, figures, read_log
 from ocra.training.parts import slower
 from ocra.training.signals import StopSignals
 
@@ -321,3 +321,11 @@ def test_log_lines_are_json(tmp_path: Path) -> None:
     log.write({"images": 1, "loss": 0.1})
     log.close()
     assert json.loads((tmp_path / "log.jsonl").read_text()) == {"images": 1, "loss": 0.1}
+
+
+def test_silent_glimpses_are_told_with_a_validation() -> None:
+    record = {"images": 640, "validation_error": 0.25, "silent_glimpses": 0}
+    assert describe(record, 1280).endswith("validation error 25.00%")
+    record["silent_glimpses"] = 3
+    for shown in (describe(record, 1280), figures(record)["validation"]):
+        assert shown.endswith("validation error 25.00%, glimpses that say nothing: 3")

@@ -127,7 +127,7 @@ def figures(record: dict[str, Any]) -> dict[str, str]:
         shown["loss"] = f"loss {record['loss']:.4f}"
         shown["speed"] = f"{record['images_per_second']:.0f} images/s"
     if "validation_error" in record:
-        shown["validation"] = f"validation error {record['validation_error']:.2%}"
+        shown["validation"] = _validation(record)
     return shown
 
 
@@ -140,10 +140,14 @@ def describe(record: dict[str, Any], total: int) -> str:
         )
         parts.append(f"gradient {record['gradient_norm']:.2f}  {record['images_per_second']:.0f} images/s")
     if "validation_error" in record:
-        parts.append(f"validation error {record['validation_error']:.2%}")
-    if record.get("silent_glimpses"):
-        parts.append(f"glimpses that say nothing: {record['silent_glimpses']}")
+        parts.append(_validation(record))
     return "  ".join(parts)
+
+
+def _validation(record: dict[str, Any]) -> str:
+    silent = record.get("silent_glimpses")
+    warning = f", glimpses that say nothing: {silent}" if silent else ""
+    return f"validation error {record['validation_error']:.2%}{warning}"
 
 
 class Tracker:
