@@ -74,7 +74,7 @@ def test_a_run_may_begin_with_few_glimpses(tmp_path: Path, monkeypatch: pytest.M
 
 def test_a_run_may_begin_with_digits_in_the_middle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[float] = []
-    make = ClutteredMNIST.make
+    make = ClutteredMNIST.make_within
 
     def spy(task: ClutteredMNIST, indices: Any, parts: bool, single: float, spread: float) -> Any:
         if task.split == "train":
@@ -83,7 +83,7 @@ def test_a_run_may_begin_with_digits_in_the_middle(tmp_path: Path, monkeypatch: 
             assert spread == 1
         return make(task, indices, parts, single, spread)
 
-    monkeypatch.setattr(ClutteredMNIST, "make", spy)
+    monkeypatch.setattr(ClutteredMNIST, "make_within", spy)
     train(tmp_path / "run", spread=0.2, spread_until_images=128, images=192)
     assert seen == pytest.approx([0.2, 0.4, 0.6, 0.8, 1.0, 1.0])
 

@@ -56,7 +56,7 @@ class ClutteredMNIST(ComposedTask):
         self.size, self.objects = size, objects
         self.distractors, self.distractor_size = distractors, distractor_size
 
-    def make(self, indices: NDArray[np.int64], parts: bool, single: float, spread: float) -> Batch:
+    def make_within(self, indices: NDArray[np.int64], parts: bool, single: float, spread: float) -> Batch:
         pool = self.pool
         stream = f"cluttered {self.split}"
         bits = random_bits(self.seed, stream, indices, 1 + 3 * self.objects)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ocra.data.digits import DIGIT_SIZE, DigitPool, digit_pool
 from ocra.data.random import Bits, integers
-from ocra.data.task import Parts, Task
+from ocra.data.task import Batch, Parts, Task
 
 
 class ComposedTask(Task):
@@ -39,6 +39,9 @@ class ComposedTask(Task):
 
     def __len__(self) -> int:
         return self._length
+
+    def make(self, indices: NDArray[np.int64], parts: bool, single: float) -> Batch:
+        return self.make_within(indices, parts, single, spread=1.0)
 
 
 def blank(batch: int, height: int, width: int) -> NDArray[np.uint16]:

@@ -81,7 +81,7 @@ class FolderTask(Task):
     def __len__(self) -> int:
         return len(self.files)
 
-    def make(self, indices: NDArray[np.int64], parts: bool, single: float, spread: float) -> Batch:
+    def make(self, indices: NDArray[np.int64], parts: bool, single: float) -> Batch:
         rows = indices % len(self)
         images = torch.from_numpy(self._pictures[rows].astype(np.float32) / 255)
         if self.augment:

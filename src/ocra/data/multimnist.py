@@ -41,7 +41,7 @@ class MultiMNIST(ComposedTask):
         super().__init__(root, split, digits, seed, download, parts)
         self.max_shift = max_shift
 
-    def make(self, indices: NDArray[np.int64], parts: bool, single: float, spread: float) -> Batch:
+    def make_within(self, indices: NDArray[np.int64], parts: bool, single: float, spread: float) -> Batch:
         pool = self.pool
         bits = random_bits(self.seed, f"multimnist {self.split}", indices, 6)
         first = indices % len(pool)

@@ -89,7 +89,7 @@ class SVHN(Task):
     def __len__(self) -> int:
         return len(self._rows)
 
-    def make(self, indices: NDArray[np.int64], parts: bool, single: float, spread: float) -> Batch:
+    def make(self, indices: NDArray[np.int64], parts: bool, single: float) -> Batch:
         rows = self._rows[indices % len(self)]
         digits, boxes = self._gather("digits", rows), self._gather("boxes", rows)
         bits = random_bits(self.seed, f"svhn {self.split}", indices, VIEW_DRAWS + LIGHT_DRAWS + SINGLE_DRAWS)

@@ -63,8 +63,12 @@ class Task(Dataset[Any], ABC):
         """Nominal number of pictures in the split."""
 
     @abstractmethod
-    def make(self, indices: NDArray[np.int64], parts: bool, single: float, spread: float) -> Batch:
+    def make(self, indices: NDArray[np.int64], parts: bool, single: float) -> Batch:
         """The pictures of these indices; what `batch` calls once it has checked them."""
+
+    def make_within(self, indices: NDArray[np.int64], parts: bool, single: float, spread: float) -> Batch:
+        """As `make`, with objects within a share of their room; a task that places no objects ignores that."""
+        return self.make(indices, parts, single)
 
     def batch(
         self,
@@ -87,7 +91,7 @@ class Task(Dataset[Any], ABC):
             raise UsageError("A batch is asked for by a list of whole numbers, one per picture.")
         if numbers.size and numbers.min() < 0:
             raise UsageError(f"A picture's number starts at 0; {numbers.min()} is negative.")
-        return self.make(numbers.astype(np.int64), parts, single, spread)
+        return self.make_within(numbers.astype(np.int64), parts, single, spread)
 
     def __getitem__(self, index: int) -> tuple[Tensor, Tensor] | tuple[Tensor, Tensor, Parts]:
         """(image [channels, height, width], counts [classes]), and its Parts if made with parts."""
