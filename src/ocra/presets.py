@@ -101,8 +101,9 @@ LONGER = TrainingConfig(
     start_from="multimnist-3",
 )  # fmt: skip
 SCATTERED = TrainingConfig(
-    batch=64, learning_rate=7e-4, attention_rate=0.1, beta2=0.999, clip=5.0, attention_init=0.3, single_until_images=0,
-    spread=0.11, spread_until_images=350_000, start_from="multimnist-3", validate_every_images=25_000,
+    batch=64, learning_rate=7e-4, attention_rate=0.1, beta2=0.999, clip=5.0, forget_bias=0.0, orthogonal=False,
+    attention_init=0.3, single_until_images=0, spread=0.11, spread_until_images=350_000, start_from="multimnist-3",
+    validate_every_images=25_000,
 )  # fmt: skip
 READING = TrainingConfig(
     batch=32, learning_rate=1.5e-3, attention_rate=0.02, average=0.999, attention_init=0.0, read_window=0.85,

@@ -128,16 +128,21 @@ class Tally:
         }
 
     @property
+    def longest_capsules(self) -> list[float]:
+        """Mean length of the longest object capsule, glimpse by glimpse."""
+        return (self.sums["longest"] / self.sums["images"]).tolist()
+
+    @property
     def silent_glimpses(self) -> int:
         """How many glimpses add next to nothing to any score: their windows have most likely lost the objects."""
-        return int((self.sums["longest"] / self.sums["images"] < SILENT).sum())
+        return sum(length < SILENT for length in self.longest_capsules)
 
     def details(self) -> dict[str, Any]:
         """Capsule lengths by glimpse; errors by class, by pair and by length of a house number, where there are any."""
         confusion = self.sums["confusion"]
         found, there = confusion.diagonal().tolist(), confusion.sum(1).tolist()
         details: dict[str, Any] = {
-            "longest_capsules": (self.sums["longest"] / self.sums["images"]).tolist(),
+            "longest_capsules": self.longest_capsules,
             "classes": {
                 name: {"n": round(there[k]), "error": 1 - found[k] / there[k]}
                 for k, name in enumerate(self.class_names)

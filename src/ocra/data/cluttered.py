@@ -88,10 +88,8 @@ class ClutteredMNIST(ComposedTask):
 
     def _enlarged(self, batch: Batch, spread: float) -> Batch:
         """Show the middle, where the digits of this spread lie, as large as the whole picture."""
-        room = self.size - DIGIT_SIZE
-        start, stop = reach_within(room, spread)
-        side = stop - start + DIGIT_SIZE
-        inside = slice(start, start + side)
+        start, last = reach_within(self.size - DIGIT_SIZE, spread)
+        inside = slice(start, last + DIGIT_SIZE)
 
         def enlarge(pictures: Tensor) -> Tensor:
             return F.interpolate(pictures[..., inside, inside], size=(self.size, self.size), mode="bilinear")
@@ -99,7 +97,7 @@ class ClutteredMNIST(ComposedTask):
         parts = batch.parts
         if parts is not None:
             shift = torch.tensor([start, start, 0, 0])
-            boxes = ((parts.boxes - shift) * (self.size / side)).round().long()
+            boxes = ((parts.boxes - shift) * (self.size / (inside.stop - start))).round().long()
             boxes[parts.classes < 0] = 0
             parts = Parts(enlarge(parts.layers[:, :, 0])[:, :, None], boxes, parts.classes)
         return replace(batch, images=enlarge(batch.images), parts=parts)

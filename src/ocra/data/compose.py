@@ -1,6 +1,7 @@
 """Composing pictures from digits: what the tasks that make their pictures on the fly have in common."""
 
 import os
+from abc import abstractmethod
 
 import numpy as np
 import torch
@@ -42,6 +43,10 @@ class ComposedTask(Task):
 
     def make(self, indices: NDArray[np.int64], parts: bool, single: float) -> Batch:
         return self.make_within(indices, parts, single, spread=1.0)
+
+    @abstractmethod
+    def make_within(self, indices: NDArray[np.int64], parts: bool, single: float, spread: float) -> Batch:
+        """The pictures of these indices, with digits within a share of the room for their places."""
 
 
 def blank(batch: int, height: int, width: int) -> NDArray[np.uint16]:
