@@ -42,6 +42,12 @@ def test_scores_within_the_margin_cost_nothing() -> None:
     assert margin_loss(torch.tensor([[0.9, 0.1, 1.9]]), torch.tensor([[1.0, 0.0, 2.0]])) == 0
 
 
+def test_a_score_of_half_an_object_too_much_costs_nothing_unless_asked_for() -> None:
+    scores, counts = torch.tensor([[1.7, 2.4, 0.0]]), torch.tensor([[1.0, 2.0, 0.0]])
+    assert margin_loss(scores, counts) == 0
+    assert margin_loss(scores, counts, excess_weight=0.5) == pytest.approx(0.5 * 0.2**2)
+
+
 def test_normalisation_makes_the_largest_score_one() -> None:
     trace = trace_of(torch.rand(5, 3, 10), torch.zeros(5, 1, 4, 4))
     assert torch.allclose(normalised_scores(trace).amax(1), torch.ones(5))
@@ -97,7 +103,13 @@ def test_black_image_and_silent_capsules_give_finite_loss_and_gradient(mask: str
 
 
 @pytest.mark.parametrize(
-    "bad", [{"reconstruction_weight": -1}, {"margin": float("nan")}, {"reconstruction_mask": "both"}]
+    "bad",
+    [
+        {"reconstruction_weight": -1},
+        {"margin": float("nan")},
+        {"excess_weight": -0.5},
+        {"reconstruction_mask": "both"},
+    ],
 )
 def test_impossible_weights_are_refused(bad: dict) -> None:
     with pytest.raises(OcraError, match=f"loss.{next(iter(bad))}"):

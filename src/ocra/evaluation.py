@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from .config import ModelConfig
 from .data import Task, TaskConfig, make_task
 from .data.random import permutation
-from .data.task import Batch
+from .data.task import Batch, Parts
 from .errors import OcraError, UsageError
 from .machine import cores
 from .metrics import answer_rule
@@ -167,6 +167,7 @@ def _first_pictures(batch: Batch, count: int) -> Batch:
 
 
 def on_device(batch: Batch, device: torch.device) -> Batch:
-    """A batch without its parts, on a device."""
+    """A batch on a device."""
     sequence = None if batch.sequence is None else batch.sequence.to(device)
-    return Batch(batch.images.to(device), batch.counts.to(device), sequence)
+    parts = None if batch.parts is None else Parts(*(field.to(device) for field in batch.parts))
+    return Batch(batch.images.to(device), batch.counts.to(device), sequence, parts)

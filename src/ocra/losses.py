@@ -10,10 +10,13 @@ from torch import Tensor
 
 from .data.task import Batch
 from .errors import OcraError
+from .guidance import guide_loss
 from .trace import Trace
 
 # Far below any score or mask that means something; keeps 0 / 0 out of a black image.
 SMALLEST_MAXIMUM = 1e-6
+# Halfway to the next object: beyond it a score says more of a class than there is.
+EXCESS = 0.5
 
 
 @dataclass(frozen=True)
@@ -32,9 +35,12 @@ class LossConfig:
     """Weight of the classes that are not in the image, the paper's λ_absent."""
     readout_weight: float = 10.0
     """Weight of the loss on the sequence that is read out (SVHN)."""
+    excess_weight: float = 0.0
+    """Weight of a class that is there and scores half an object more than its count. Paper: none."""
 
     def __post_init__(self) -> None:
-        for name in ("reconstruction_weight", "margin", "absent_weight", "readout_weight"):
+        weights = ("reconstruction_weight", "absent_weight", "readout_weight", "excess_weight")
+        for name in ("margin", *weights):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
                 raise OcraError(f"loss.{name} must be a number of at least 0, not {value!r}.")
@@ -56,28 +62,46 @@ class Losses(NamedTuple):
     margin: Tensor
     reconstruction: Tensor
     readout: Tensor
+    guide: Tensor
 
 
-def compute_losses(trace: Trace, batch: Batch, config: LossConfig) -> Losses:
-    """The loss of one pass over a batch."""
+def compute_losses(trace: Trace, batch: Batch, config: LossConfig, guide: float = 0.0) -> Losses:
+    """The loss of one pass over a batch.
+
+    guide: weight of the pull of the windows to the objects, for a recorded trace and a batch with its parts.
+    """
     scores = normalised_scores(trace) if config.normalise_scores else trace.scores
-    margin = margin_loss(scores, batch.counts, config.margin, config.absent_weight)
+    margin = margin_loss(scores, batch.counts, config.margin, config.absent_weight, config.excess_weight)
     target = reconstruction_target(batch.images, trace.attended, config.reconstruction_mask)
     reconstruction = F.mse_loss(trace.canvas, target)
-    readout = margin.new_zeros(())
+    readout, pull = margin.new_zeros(()), margin.new_zeros(())
     if trace.readout is not None and batch.sequence is not None:
         readout = readout_loss(trace.readout, batch.sequence, config.margin, config.absent_weight)
+    if guide > 0:
+        if trace.read_windows is None or trace.glimpses is None or batch.parts is None:
+            raise OcraError("Guidance needs a model with glimpses, record=True, and a batch with its parts.")
+        height, width = batch.images.shape[2:]
+        pull = guide_loss(trace.read_windows, batch.parts, (height, width), trace.glimpses.shape[-1])
     total = margin + config.reconstruction_weight * reconstruction + config.readout_weight * readout
-    return Losses(total, margin, reconstruction, readout)
+    return Losses(total + guide * pull, margin, reconstruction, readout, pull)
 
 
-def margin_loss(scores: Tensor, counts: Tensor, margin: float = 0.1, absent_weight: float = 0.5) -> Tensor:
+def margin_loss(
+    scores: Tensor,
+    counts: Tensor,
+    margin: float = 0.1,
+    absent_weight: float = 0.5,
+    excess_weight: float = 0.0,
+) -> Tensor:
     """Mean over images of the margin loss on scores and counts, both [batch, classes] (eq. 6).
 
-    A class that is there n times wants a score above n − m, one that is not there a score below m.
+    A class that is there n times wants a score above n − m, one that is not there a score below m. With an excess
+    weight, which the paper does not have, a class that is there also wants a score below n + 0.5.
     """
     present = counts.clamp(0, 1) * F.relu(counts - margin - scores).square()
     absent = absent_weight * F.relu(1 - counts) * F.relu(scores - margin).square()
+    if excess_weight:
+        present = present + excess_weight * counts.clamp(0, 1) * F.relu(scores - counts - EXCESS).square()
     return (present + absent).sum(1).mean()
 
 

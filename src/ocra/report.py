@@ -111,12 +111,15 @@ def _curves(log: Log) -> str:
         lines = [line for line in log if key in line and line[key] is not None]
         return Curve(name, [n["images"] for n in lines], [n[key] for n in lines], marked) if lines else None
 
-    loss = [("total", "loss"), ("margin", "margin_loss"), ("reconstruction", "reconstruction_loss")]
+    loss = [
+        ("total", "loss"), ("margin", "margin_loss"), ("reconstruction", "reconstruction_loss"),
+        ("readout", "readout_loss"), ("guide", "guide_loss"),
+    ]  # fmt: skip
     groups: list[tuple[str, str, list[Curve | None], dict[str, Any]]] = [
         ("error", "Image-level error",
          [curve("training", "error"), curve("validation", "validation_error", True)], {"percent": True}),
         ("loss", "Loss and its parts before weighting",
-         [curve(*names) for names in [*loss, ("readout", "readout_loss")]], {"logarithmic": True}),
+         [curve(*names) for names in loss], {"logarithmic": True}),
         ("rate", "Learning rate", [curve("learning rate", "learning_rate")], {}),
         ("gradient", "Norm of the gradient", [curve("gradient", "gradient_norm")], {}),
         ("speed", "Images per second", [curve("speed", "images_per_second")], {}),

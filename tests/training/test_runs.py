@@ -88,6 +88,23 @@ def test_a_run_may_begin_with_digits_in_the_middle(tmp_path: Path, monkeypatch: 
     assert seen == pytest.approx([0.2, 0.4, 0.6, 0.8, 1.0, 1.0])
 
 
+def test_a_run_may_begin_with_being_shown_where_to_look(tmp_path: Path) -> None:
+    train(tmp_path / "run", guide=2.0, guide_until_images=640)
+    reports = [record for record in read_log(tmp_path / "run" / "log.jsonl") if "loss" in record]
+    pulls = [record["guide_loss"] for record in reports]
+    assert min(pulls[:2]) > 0 and pulls[2:] == [0, 0]
+    parts = reports[0]["margin_loss"] + tiny().loss.reconstruction_weight * reports[0]["reconstruction_loss"]
+    assert reports[0]["loss"] > parts + pulls[0]  # the weight is between 2 and 1 in the first report
+
+
+def test_nobody_can_be_shown_what_is_not_known(tmp_path: Path) -> None:
+    spec = tiny(guide=1.0, guide_until_images=640)
+    blind = replace(spec, model=replace(spec.model, attention=False))
+    with pytest.raises(OcraError, match=r"training.guide .* no glimpses"):
+        train(tmp_path / "run", blind)
+    assert not (tmp_path / "run").exists()
+
+
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a run that has ended."""
@@ -116,7 +133,7 @@ def test_log_lines_have_all_figures(finished: Path) -> None:
     assert all(0 <= record["silent_glimpses"] <= tiny().model.glimpses for record in validations)
     for record in reports:
         assert {
-            "step", "images", "loss", "margin_loss", "reconstruction_loss", "readout_loss", "error",
+            "step", "images", "loss", "margin_loss", "reconstruction_loss", "readout_loss", "guide_loss", "error",
             "learning_rate", "images_per_second", "gradient_norm", "skipped",
         } == record.keys()  # fmt: skip
         assert record["step"] * 32 == record["images"] and 0 <= record["error"] <= 1

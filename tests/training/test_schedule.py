@@ -15,6 +15,7 @@ from ocra.training.schedule import (
     average_decay,
     crossed,
     glimpse_count,
+    guide_weight,
     learning_rate,
     single_share,
     spread_share,
@@ -86,6 +87,13 @@ def test_digits_spread_from_the_middle() -> None:
     assert spread_share(DEFAULT, 0) == 1.0
 
 
+def test_showing_where_to_look_fades() -> None:
+    guided = replace(DEFAULT, guide=2.0, guide_until_images=40_000)
+    weights = [guide_weight(guided, seen) for seen in range(0, 60_000, 10_000)]
+    assert weights == pytest.approx([2.0, 1.5, 1.0, 0.5, 0.0, 0.0])
+    assert guide_weight(DEFAULT, 0) == 0.0 and guide_weight(replace(DEFAULT, guide=1.0), 0) == 0.0
+
+
 def test_a_batch_may_lie_across_epochs_and_depends_on_its_place_only() -> None:
     whole = image_indices(3, 100, 0, 1000)
     assert np.array_equal(image_indices(3, 100, 150, 460), whole[150:460])
@@ -123,6 +131,8 @@ def test_processes_share_a_batch_without_gap_or_overlap(processes: int, size: in
         {"spread": 1.1},
         {"background_scale": float("nan")},
         {"spread_until_images": -1},
+        {"guide": -1.0},
+        {"guide_until_images": -1},
     ],
 )
 def test_impossible_settings_are_refused(bad: dict) -> None:

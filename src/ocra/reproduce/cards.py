@@ -89,7 +89,9 @@ def _recipe(result: Result, images_seen: int, storage: str) -> str:
         ["single objects at first", _until(training["single_until_images"])],
         ["fewer glimpses at first", _fewer(training)],
         ["digits nearer the middle at first", _nearer(training)],
+        ["shown at first where the objects are", _guided(training)],
         ["weight of reconstruction", f"{loss['reconstruction_weight']:g}"],
+        ["weight of scores half an object too high", f"{loss.get('excess_weight', 0.0):g}"],
         ["started from", result.start_from or "random weights"],
         ["stored as", storage],
         [
@@ -136,6 +138,13 @@ def _nearer(training: dict[str, Any]) -> str:
     images = training.get("spread_until_images", 0)
     return (
         f"from {training['spread']:g} of the room to all over {millions(images)} images" if images else "no"
+    )
+
+
+def _guided(training: dict[str, Any]) -> str:
+    images = training.get("guide_until_images", 0) if training.get("guide", 0.0) else 0
+    return (
+        f"yes, weight from {training['guide']:g} to none over {millions(images)} images" if images else "no"
     )
 
 

@@ -53,6 +53,11 @@ class TrainingConfig:
     spread_until_images: int = 0
     """Curriculum: digits begin in the middle (`spread`), shown enlarged if among clutter, and use all the room
     after this many images. 0: none."""
+    guide: float = 0.0
+    """Weight at the start of a loss that shows where to look, for `guide_until_images`; needs boxes. Paper: none."""
+    guide_until_images: int = 0
+    """Curriculum: windows are drawn to the whole image first and to the objects one by one then; the weight of that
+    falls from `guide` to 0 over this many images. 0: none."""
     few_glimpses: int = 1
     """Glimpses at the start of the curriculum that `few_until_images` sets."""
     few_until_images: int = 0
@@ -79,7 +84,7 @@ class TrainingConfig:
     def __post_init__(self) -> None:
         smallest = {
             "images": 1, "batch": 1, "warmup_images": 0, "single_until_images": 0, "few_glimpses": 1,
-            "few_until_images": 0, "spread_until_images": 0, "report_every_images": 1,
+            "few_until_images": 0, "spread_until_images": 0, "guide_until_images": 0, "report_every_images": 1,
             "validate_every_images": 1, "validate_images": 1, "test_images": 0, "patience": 0,
         }  # fmt: skip
         for name, least in smallest.items():
@@ -90,7 +95,7 @@ class TrainingConfig:
             self._check(name, lambda value: 0 < value < math.inf, "a number above 0")
         for name in ("beta2", "average"):
             self._check(name, lambda value: 0 <= value < 1, "at least 0 and below 1")
-        for name in ("attention_rate", "attention_init"):
+        for name in ("attention_rate", "attention_init", "guide"):
             self._check(name, lambda value: 0 <= value < math.inf, "a number of at least 0")
         self._check("spread", lambda value: 0 <= value <= 1, "from 0 to 1")
         for name in ("capsule_init", "background_scale", "forget_bias"):

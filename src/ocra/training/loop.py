@@ -28,14 +28,22 @@ from .logs import Reporter
 from .parts import attention_parameters, slower
 from .precision import autocast
 from .sampling import image_indices, share
-from .schedule import average_decay, crossed, glimpse_count, learning_rate, single_share, spread_share
+from .schedule import (
+    average_decay,
+    crossed,
+    glimpse_count,
+    guide_weight,
+    learning_rate,
+    single_share,
+    spread_share,
+)
 from .signals import StopSignals
 from .state import State
 from .summary import done, summarise, weights_metadata
 
 MOST_BAD_STEPS = 10
 FIXED_SEED = 0  # validation and test images are the same for every run
-REPORTED = ("loss", "margin_loss", "reconstruction_loss", "readout_loss", "error")
+REPORTED = ("loss", "margin_loss", "reconstruction_loss", "readout_loss", "guide_loss", "error")
 FIGURES = (*REPORTED, "stop", "cpu_seconds")  # what the processes tell each other with their gradients
 
 
@@ -106,12 +114,15 @@ class Run:
         seen, size = progress.images, self.state.parameters.size
         indices = image_indices(self.spec.seed, len(self.task), seen, seen + training.batch)[self.part]
         single, spread = single_share(training, seen), spread_share(training, seen)
-        batch = on_device(self.task.batch(indices, single=single, spread=spread), self.group.device)
+        guide = guide_weight(training, seen)
+        batch = self.task.batch(indices, parts=guide > 0, single=single, spread=spread)
+        batch = on_device(batch, self.group.device)
         channel.mine.zero_()
         with autocast(training.precision, self.group.device):
             glimpses = glimpse_count(training, self.spec.model.glimpses, seen)
-            trace = self.model(batch.images, glimpses=glimpses, attended=self.spec.loss.needs_attended)
-            losses = compute_losses(trace, batch, self.spec.loss)
+            attended = self.spec.loss.needs_attended
+            trace = self.model(batch.images, glimpses=glimpses, attended=attended, record=guide > 0)
+            losses = compute_losses(trace, batch, self.spec.loss, guide)
         weight = len(indices) / training.batch  # so that the sum over processes is the mean over the batch
         (losses.total * weight).backward()
         error = wrong_answers(trace, batch, answer_rule(self.task)).float().mean()

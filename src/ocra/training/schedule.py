@@ -32,6 +32,13 @@ def spread_share(training: TrainingConfig, seen: int) -> float:
     return training.spread + (1 - training.spread) * seen / training.spread_until_images
 
 
+def guide_weight(training: TrainingConfig, seen: int) -> float:
+    """The weight of the loss that shows where to look: from `guide` to 0 over `guide_until_images`."""
+    if seen >= training.guide_until_images:
+        return 0.0
+    return training.guide * (1 - seen / training.guide_until_images)
+
+
 def glimpse_count(training: TrainingConfig, glimpses: int, seen: int) -> int:
     """How often the model looks at an image: from `few_glimpses` to `glimpses` over `few_until_images`."""
     if seen >= training.few_until_images or training.few_glimpses >= glimpses:

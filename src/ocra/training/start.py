@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ..data import make_task
+from ..errors import OcraError
 from ..evaluation import check_fit
 from ..presets import Spec
 from .distribution import further_process, process_group
@@ -13,6 +14,7 @@ from .folder import fresh_path, new_run, old_run
 from .logs import Reporter
 from .loop import Run
 from .precision import check_precision
+from .schedule import guide_weight
 
 
 def train(
@@ -76,3 +78,13 @@ def _check_data(spec: Spec) -> None:
     """Refuse a run without data, or with data that does not fit the model, before anything is written."""
     for split in ("train", "validation", "test") if spec.training.test_images else ("train", "validation"):
         check_fit(spec.model, make_task(spec.task, split))
+    if guide_weight(spec.training, 0) > 0:
+        if not spec.model.attention:
+            raise OcraError(
+                "training.guide shows where to look, and this model has no glimpses; set it to 0."
+            )
+        if make_task(spec.task, "train", spec.seed).batch([0], parts=True).parts is None:
+            raise OcraError(
+                "training.guide shows where the objects are, which the task "
+                f"{spec.task.name} does not know; set it to 0."
+            )

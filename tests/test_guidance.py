@@ -1,0 +1,89 @@
+"""Showing where to look: nothing to pay for looking well, in whatever order, and a pull that leads there."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from ocra.data.task import Batch, Parts
+from ocra.errors import OcraError
+from ocra.guidance import CLOSE, WHOLE, guide_loss
+from ocra.losses import LossConfig, compute_losses
+from ocra.trace import Trace, Windows
+
+SIZE = 18
+IMAGE = (100, 100)
+BOXES = torch.tensor([[10, 20, 28, 28], [60, 50, 28, 28]])
+MIDDLES = [(23.5, 33.5), (73.5, 63.5)]
+
+
+def parts_of(boxes: torch.Tensor = BOXES, classes: tuple[int, ...] = (3, 7)) -> Parts:
+    return Parts(torch.zeros(1, len(boxes), 1, *IMAGE), boxes[None], torch.tensor([classes]))
+
+
+def windows_on(*centers: tuple[float, float], width: float = CLOSE * 28) -> Windows:
+    """A first window on the whole image and further ones on these places."""
+    widths = torch.tensor([[WHOLE * 100, *[width] * len(centers)]])
+    center = torch.tensor([[(49.5, 49.5), *centers]])
+    return Windows(center, widths / (SIZE - 1), torch.ones_like(widths))
+
+
+def loss(windows: Windows, parts: Parts | None = None) -> float:
+    return guide_loss(windows, parts or parts_of(), IMAGE, SIZE).item()
+
+
+def test_looking_at_all_and_then_at_each_object_costs_nothing_in_any_order() -> None:
+    one, other = MIDDLES
+    assert loss(windows_on(one, one, other, other)) == pytest.approx(0, abs=1e-6)
+    assert loss(windows_on(other, other, one, one)) == pytest.approx(0, abs=1e-6)
+
+
+def test_an_object_that_is_left_out_costs() -> None:
+    one, other = MIDDLES
+    assert loss(windows_on(one, one, one, one)) > 0.5
+    assert loss(windows_on(one, other, one, other)) > 0.5  # one after the other, not to and fro
+    assert loss(windows_on(one, one, other, other, width=60)) > 0.1
+
+
+def test_the_first_look_is_at_the_whole_image() -> None:
+    seen = windows_on(*[MIDDLES[0]] * 2, *[MIDDLES[1]] * 2)
+    aside = Windows(seen.center + torch.tensor([[[20.0, 0.0]], [[0.0, 0.0]]])[:1], seen.stride, seen.sigma)
+    assert loss(aside) > loss(seen) + 0.03
+    single = Windows(seen.center[:, :1], seen.stride[:, :1] / 2, seen.sigma[:, :1])
+    assert loss(single) == pytest.approx(torch.tensor(2.0).log().square().item(), rel=1e-4)
+
+
+def test_the_glimpses_of_a_missing_object_go_to_the_first() -> None:
+    alone = parts_of(BOXES * torch.tensor([[1], [0]]), (3, -1))
+    assert loss(windows_on(*[MIDDLES[0]] * 4), alone) == pytest.approx(0, abs=1e-6)
+
+
+def test_descending_leads_to_both_objects() -> None:
+    parameters = torch.tensor([[49.5, 49.5], [45, 45], [45, 45], [55, 55], [55, 55]]).requires_grad_()
+    stride = torch.full((1, 5), 5.0)
+    optimiser = torch.optim.Adam([parameters], lr=1.0)
+    for _ in range(150):
+        optimiser.zero_grad()
+        guide_loss(Windows(parameters[None], stride, stride), parts_of(), IMAGE, SIZE).backward()
+        optimiser.step()
+    wanted = torch.tensor([(49.5, 49.5), *[MIDDLES[0]] * 2, *[MIDDLES[1]] * 2])
+    assert torch.allclose(parameters, wanted, atol=2.0)
+
+
+def test_too_many_objects_are_refused() -> None:
+    with pytest.raises(OcraError, match="up to 5 objects of an image, not 6"):
+        loss(windows_on(*MIDDLES), parts_of(BOXES[:1].repeat(6, 1), (1,) * 6))
+
+
+def test_guidance_is_part_of_the_loss_by_its_weight() -> None:
+    lengths, canvas = torch.rand(1, 5, 10), torch.zeros(1, 1, *IMAGE)
+    batch = Batch(canvas, torch.ones(1, 10), parts=parts_of())
+    trace = Trace(
+        lengths.sum(1), canvas, lengths, glimpses=torch.zeros(1, 5, 1, SIZE, SIZE),
+        read_windows=windows_on(*[MIDDLES[0]] * 4),
+    )  # fmt: skip
+    without, guided = (compute_losses(trace, batch, LossConfig(), guide) for guide in (0.0, 2.0))
+    assert without.guide == 0 and guided.guide > 0
+    assert torch.allclose(guided.total, without.total + 2 * guided.guide)
+    with pytest.raises(OcraError, match="batch with its parts"):
+        compute_losses(trace, Batch(canvas, torch.ones(1, 10)), LossConfig(), 1.0)
