@@ -17,6 +17,7 @@ from ocra.training.schedule import (
     glimpse_count,
     guide_weight,
     learning_rate,
+    reconstruction_share,
     single_share,
     spread_share,
 )
@@ -87,6 +88,12 @@ def test_digits_spread_from_the_middle() -> None:
     assert spread_share(DEFAULT, 0) == 1.0
 
 
+def test_the_weight_of_reconstruction_may_fall() -> None:
+    falling = replace(DEFAULT, images=1000, reconstruction_end=0.2)
+    assert [reconstruction_share(falling, seen) for seen in (0, 500, 1000)] == pytest.approx([1.0, 0.6, 0.2])
+    assert reconstruction_share(DEFAULT, 1000) == 1.0
+
+
 def test_showing_where_to_look_fades() -> None:
     guided = replace(DEFAULT, guide=2.0, guide_until_images=40_000)
     weights = [guide_weight(guided, seen) for seen in range(0, 60_000, 10_000)]
@@ -132,6 +139,7 @@ def test_processes_share_a_batch_without_gap_or_overlap(processes: int, size: in
         {"background_scale": float("nan")},
         {"spread_until_images": -1},
         {"guide": -1.0},
+        {"reconstruction_end": float("nan")},
         {"guide_until_images": -1},
     ],
 )

@@ -90,7 +90,7 @@ def _recipe(result: Result, images_seen: int, storage: str) -> str:
         ["fewer glimpses at first", _fewer(training)],
         ["digits nearer the middle at first", _nearer(training)],
         ["shown at first where the objects are", _guided(training)],
-        ["weight of reconstruction", f"{loss['reconstruction_weight']:g}"],
+        ["weight of reconstruction", _reconstruction(loss["reconstruction_weight"], training)],
         ["weight of scores half an object too high", f"{loss.get('excess_weight', 0.0):g}"],
         ["started from", result.start_from or "random weights"],
         ["stored as", storage],
@@ -139,6 +139,11 @@ def _nearer(training: dict[str, Any]) -> str:
     return (
         f"from {training['spread']:g} of the room to all over {millions(images)} images" if images else "no"
     )
+
+
+def _reconstruction(weight: float, training: dict[str, Any]) -> str:
+    left = training.get("reconstruction_end", 1.0)
+    return f"{weight:g}" if left == 1 else f"from {weight:g} to {weight * left:g} at the end of the run"
 
 
 def _guided(training: dict[str, Any]) -> str:

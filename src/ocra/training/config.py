@@ -53,6 +53,8 @@ class TrainingConfig:
     spread_until_images: int = 0
     """Curriculum: digits begin in the middle (`spread`), shown enlarged if among clutter, and use all the room
     after this many images. 0: none."""
+    reconstruction_end: float = 1.0
+    """Share of the weight of reconstruction that is left at the end of the run; it falls evenly. 1: it stays."""
     guide: float = 0.0
     """Weight at the start of a loss that shows where to look, for `guide_until_images`; needs boxes. Paper: none."""
     guide_until_images: int = 0
@@ -95,7 +97,7 @@ class TrainingConfig:
             self._check(name, lambda value: 0 < value < math.inf, "a number above 0")
         for name in ("beta2", "average"):
             self._check(name, lambda value: 0 <= value < 1, "at least 0 and below 1")
-        for name in ("attention_rate", "attention_init", "guide"):
+        for name in ("attention_rate", "attention_init", "reconstruction_end", "guide"):
             self._check(name, lambda value: 0 <= value < math.inf, "a number of at least 0")
         self._check("spread", lambda value: 0 <= value <= 1, "from 0 to 1")
         for name in ("capsule_init", "background_scale", "forget_bias"):

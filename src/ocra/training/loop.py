@@ -15,7 +15,7 @@ from torch import Tensor
 from ..data import Task, make_task
 from ..errors import OcraError
 from ..evaluation import on_device, sample, tally
-from ..losses import compute_losses
+from ..losses import LossConfig, compute_losses
 from ..metrics import answer_rule
 from ..presets import Spec
 from ..pretrained import load
@@ -34,6 +34,7 @@ from .schedule import (
     glimpse_count,
     guide_weight,
     learning_rate,
+    reconstruction_share,
     single_share,
     spread_share,
 )
@@ -122,7 +123,7 @@ class Run:
             glimpses = glimpse_count(training, self.spec.model.glimpses, seen)
             attended = self.spec.loss.needs_attended
             trace = self.model(batch.images, glimpses=glimpses, attended=attended, record=guide > 0)
-            losses = compute_losses(trace, batch, self.spec.loss, guide)
+            losses = compute_losses(trace, batch, self.loss(seen), guide)
         weight = len(indices) / training.batch  # so that the sum over processes is the mean over the batch
         (losses.total * weight).backward()
         error = wrong_answers(trace, batch, answer_rule(self.task)).float().mean()
@@ -142,6 +143,12 @@ class Run:
         progress.cpu_seconds += figures["cpu_seconds"]
         progress.seconds += self.wall_lap()
         return bool(figures["stop"])
+
+    def loss(self, seen: int) -> LossConfig:
+        """How the parts of the loss are weighted after `seen` images."""
+        loss = self.spec.loss
+        weight = loss.reconstruction_weight * reconstruction_share(self.spec.training, seen)
+        return dataclasses.replace(loss, reconstruction_weight=weight)
 
     def update(self, gradient: Tensor, norm: float) -> float:
         """Move the weights, and their averages after them; returns the learning rate."""

@@ -32,6 +32,11 @@ def spread_share(training: TrainingConfig, seen: int) -> float:
     return training.spread + (1 - training.spread) * seen / training.spread_until_images
 
 
+def reconstruction_share(training: TrainingConfig, seen: int) -> float:
+    """The share of the weight of reconstruction: from 1 to `reconstruction_end` over the run."""
+    return 1 - (1 - training.reconstruction_end) * min(1.0, seen / training.images)
+
+
 def guide_weight(training: TrainingConfig, seen: int) -> float:
     """The weight of the loss that shows where to look: from `guide` to 0 over `guide_until_images`."""
     if seen >= training.guide_until_images:
