@@ -54,8 +54,8 @@ def test_ablations_without_glimpses_differ_by_the_hidden_to_hidden_weights() -> 
     ],
 )
 def test_hyperparameters_of_the_papers_table(name: str, weight: float, mask: str, clip: bool) -> None:
-    spec = preset(name)
-    assert spec.loss.reconstruction_weight == weight
+    spec = preset(name, "paper")
+    assert spec.loss.reconstruction_weight == weight and spec.loss.excess_weight == 0
     assert spec.loss.reconstruction_mask == mask
     assert spec.model.clip_canvas == clip
     assert spec.loss.normalise_scores == (spec.task.name == "multimnist")
@@ -64,6 +64,7 @@ def test_hyperparameters_of_the_papers_table(name: str, weight: float, mask: str
 @pytest.mark.parametrize("name", PRESETS)
 def test_the_papers_recipe(name: str) -> None:
     training = preset(name, "paper").training
+    assert training.guide == 0 and training.reconstruction_end == 1 and training.start_from is None
     assert (training.learning_rate, training.schedule, training.batch, training.clip) == (
         1e-3,
         "constant",

@@ -66,8 +66,18 @@ def test_runs_of_other_lengths_or_settings_are_rows_of_their_own() -> None:
 def test_a_run_stopped_by_hand_says_so() -> None:
     page = report([made_up("multimnist-10", ended=False, images=1_000_000, start_from="multimnist-3")])
     assert row_of(page, "`multimnist-10`")[5] == "1 M*"
-    assert "recorded before its end" in page
-    assert "started from the weights multimnist-3, whose own images are not counted" in page
+    assert "Recorded before its end" in page
+    assert "Started from the weights multimnist-3, whose own images are not counted" in page
+
+
+def test_the_best_row_comes_first_and_runs_that_were_not_tested_are_listed_apart() -> None:
+    trial = replace(made_up("multimnist-3", error=None, ended=False, images=2_000_000), name="a-trial")
+    trial.config["training"]["batch"] = 32
+    page = report([made_up("multimnist-3", error=0.2), made_up("multimnist-3", images=1_000_000), trial])
+    table, rest = page.split("## Every run")
+    rows = [line for line in table.splitlines() if line.startswith("| `multimnist-3` | 3.88 M")]
+    assert [row.split("|")[3].split()[0] for row in rows[:2]] == ["8.00", "20.00"]
+    assert "batch 32" not in table and "- a-trial: \\* Recorded before its end" in rest and "batch 32" in rest
 
 
 def test_ablations_are_ordered_by_error_and_the_order_is_compared() -> None:
@@ -108,6 +118,7 @@ def test_the_paper_is_never_taken_for_ours() -> None:
 
 def test_the_time_to_the_authors_error_is_told() -> None:
     page = report([made_up("multimnist-3", images=1_000_000)])
+    assert "No recorded run is there yet" in report([made_up("multimnist-3", start_from="elsewhere")])
     row = row_of(page, "multimnist-3-1M-seed1 | 500,000")
     assert row[2] == "3,600 (by share of images)"
 

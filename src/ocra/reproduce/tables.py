@@ -36,26 +36,38 @@ def report(results: list[Result], plots: dict[str, Path] | None = None, folder: 
     groups = group_results(results)
     sections = [HEAD, _main_table("multimnist", groups), _second_test_set(groups), _first_below(results)]
     sections += [_ablations(groups), _main_table("cluttered", groups), _main_table("svhn", groups)]
-    sections += [_lengths(groups), _pictures(plots or {}, folder), _every_run(results), _how()]
+    sections += [
+        _lengths(groups),
+        _pictures(plots or {}, folder),
+        _every_run(results),
+        _trials(groups),
+        _how(),
+    ]
     return "\n\n".join(section.strip() for section in sections if section) + "\n"
 
 
 def _main_table(name: str, groups: list[Group]) -> str:
-    """The rows of a table of the paper, each as often as it was run under different settings."""
+    """The rows of a table of the paper, each as often as it was tested under different settings, best first."""
     table = TABLES[name]
     titles = ["model", "parameters", "our error, %", "runs", "failed", "images seen, each", "CPU hours, each"]
     titles += ["test images", PAPER, "paper's images"]
-    rows = []
+    rows, shown = [], []
     for preset in table.presets:
-        own = [group for group in groups if group.preset == preset]
+        own = [group for group in groups if group.preset == preset and not _is_trial(group)]
+        own.sort(key=lambda group: 1.0 if group.error is None else group.error)
         rows += [_row(group) for group in own] or [_empty_row(preset)]
+        shown += own
     rows += [
         [model, size or NOTHING, *[NOTHING] * 6, f"{error} (quoted)", NOTHING]
         for model, size, error in table.others
     ]
     parts = [f"## {table.title}", table.remark, markdown_table(titles, rows)]
-    parts += _remarks([group for group in groups if group.preset in table.presets])
-    return "\n\n".join(parts)
+    return "\n\n".join([*parts, *_remarks(shown)])
+
+
+def _is_trial(group: Group) -> bool:
+    """Whether the runs of a group were neither tested nor failed: they belong to the search for a recipe."""
+    return not group.scored and not group.failures
 
 
 def _row(group: Group) -> list[str]:
@@ -103,19 +115,24 @@ def parameters(preset: str) -> str:
 
 def _remarks(groups: list[Group]) -> list[str]:
     """Sentences below a table on what its rows do not show."""
-    lines = []
-    for group in groups:
-        about = f"`{group.preset}`, {millions(group.images)} images"
-        if group.changes:
-            lines.append(f"- {about}: settings that differ from the preset's: {group.changes}.")
-        if source := group.first.start_from:
-            lines.append(
-                f"- {about}: started from the weights {source}, whose own images are not counted here."
-            )
-        if group.first.stopped_early:
-            planned = millions(group.first.planned)
-            lines.append(f"- \\* {about}: recorded before its end at {planned} images.")
+    lines = [
+        f"- `{group.preset}`, {millions(group.images)} images: {remark}"
+        for group in groups
+        if (remark := _remark(group))
+    ]
     return ["\n".join(lines)] if lines else []
+
+
+def _remark(group: Group) -> str:
+    """Where the runs of a group began, whether they came to their end, and what is not as in the preset."""
+    parts = []
+    if source := group.first.start_from:
+        parts.append(f"Started from the weights {source}, whose own images are not counted here.")
+    if group.first.stopped_early:
+        parts.append(f"\\* Recorded before its end at {millions(group.first.planned)} images.")
+    if group.changes:
+        parts.append(f"Settings that differ from the preset's: {group.changes}.")
+    return " ".join(parts)
 
 
 def _second_test_set(groups: list[Group]) -> str:
@@ -148,7 +165,8 @@ def _mse(group: Group) -> str:
 
 def _first_below(results: list[Result]) -> str:
     """How soon multimnist-3 reached what the authors' program had after one pass."""
-    found = [(result, milestone(result)) for result in results if result.preset == "multimnist-3"]
+    fresh = [result for result in results if result.preset == "multimnist-3" and not result.start_from]
+    found = [(result, milestone(result)) for result in fresh]
     rows = [
         [f"{result.name}", f"{point.images:,}", _cpu(point), f"{percent(point.error)}"]
         for result, point in found
@@ -286,6 +304,21 @@ def _every_run(results: list[Result]) -> str:
         "notes",
     ]
     return "## Every run\n\n" + markdown_table(titles, rows)
+
+
+def _trials(groups: list[Group]) -> str:
+    """The settings of the runs that are in no table above."""
+    lines = [
+        f"- {result.name}: {_remark(group) or 'the settings of the preset.'}"
+        for group in groups
+        if _is_trial(group)
+        for result in group.results
+    ]
+    if not lines:
+        return ""
+    return "### Runs that were not tested\n\nStopped, or made to compare settings.\n\n" + "\n".join(
+        sorted(lines)
+    )
 
 
 def _how() -> str:
