@@ -102,9 +102,9 @@ LONGER = TrainingConfig(
 )  # fmt: skip
 # Among clutter the answer alone does not teach to look twice, or takes very long to: so it is shown at first (guide).
 SCATTERED = TrainingConfig(
-    images=1_500_000, batch=64, learning_rate=1e-3, attention_rate=0.5, warmup_images=6_400, beta2=0.999, clip=3.0,
-    average=0.999, forget_bias=0.0, orthogonal=False, attention_init=0.3, single_until_images=0, guide=2.0,
-    guide_until_images=300_000, start_from="multimnist-3", validate_every_images=25_000,
+    images=1_500_000, batch=64, learning_rate=5e-4, warmup_images=6_400, beta2=0.999, clip=3.0, average=0.999,
+    forget_bias=0.0, orthogonal=False, attention_init=0.3, single_until_images=0, guide=2.0,
+    guide_until_images=1_100_000, start_from="multimnist-3", validate_every_images=25_000,
 )  # fmt: skip
 READING = TrainingConfig(
     batch=32, learning_rate=1.5e-3, attention_rate=0.02, average=0.999, attention_init=0.0, read_window=0.85,

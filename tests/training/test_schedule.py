@@ -139,6 +139,7 @@ def test_processes_share_a_batch_without_gap_or_overlap(processes: int, size: in
         {"background_scale": float("nan")},
         {"spread_until_images": -1},
         {"guide": -1.0},
+        {"whitening": -0.1},
         {"reconstruction_end": float("nan")},
         {"guide_until_images": -1},
     ],

@@ -40,8 +40,12 @@ def tiny(seed: int = 0, **training: Any) -> Spec:
     return replace(TINY, seed=seed, training=replace(TINY.training, **training))
 
 
-# Long enough to be disturbed, with a checkpoint every few steps, so that it can be caught between any two.
-LONGER = tiny(images=32 * 160, checkpoint_minutes=1e-3, report_every_images=32, validate_every_images=640)
+# Long enough to be disturbed, with a checkpoint every few steps, so that it can be caught between any two; and with
+# everything that has a memory or changes on the way.
+LONGER = tiny(
+    images=32 * 160, checkpoint_minutes=1e-3, report_every_images=32, validate_every_images=640, whitening=0.01,
+    guide=0.5, guide_until_images=32 * 100, reconstruction_end=0.5,
+)  # fmt: skip
 
 
 def write_config(path: Path, spec: Spec) -> Path:

@@ -20,6 +20,8 @@ class TrainingConfig:
     """Images in one step, over all processes together."""
     learning_rate: float = 5e-3
     """Adam's learning rate at its highest."""
+    whitening: float = 0.0
+    """Length of the largest matrices' steps, whitened, at the highest learning rate: 0.015, say. 0: Adam for all."""
     attention_rate: float = 1.0
     """Learning rate of the two attention layers, as a share of that of the rest."""
     schedule: Literal["cosine", "constant"] = "cosine"
@@ -97,7 +99,7 @@ class TrainingConfig:
             self._check(name, lambda value: 0 < value < math.inf, "a number above 0")
         for name in ("beta2", "average"):
             self._check(name, lambda value: 0 <= value < 1, "at least 0 and below 1")
-        for name in ("attention_rate", "attention_init", "reconstruction_end", "guide"):
+        for name in ("attention_rate", "attention_init", "reconstruction_end", "guide", "whitening"):
             self._check(name, lambda value: 0 <= value < math.inf, "a number of at least 0")
         self._check("spread", lambda value: 0 <= value <= 1, "from 0 to 1")
         for name in ("capsule_init", "background_scale", "forget_bias"):

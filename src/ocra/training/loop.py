@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -158,11 +159,18 @@ class Run:
         state.parameters.values.grad = gradient
         rate = learning_rate(training, progress.images)
         state.optimiser.param_groups[0]["lr"] = rate
-        with slower(self.slow, training.attention_rate):
+        with slower(self.slow, training.attention_rate), self.whitened(rate):
             state.optimiser.step()
         state.average.lerp_(state.parameters.values.data, 1 - average_decay(training, progress.step))
         progress.skipped_in_a_row = 0
         return rate
+
+    def whitened(self, rate: float) -> AbstractContextManager[None]:
+        """A block whose steps of the large matrices are whitened, if the settings say so."""
+        whitening, training = self.state.whitening, self.spec.training
+        if whitening is None:
+            return nullcontext()
+        return whitening.instead(training.whitening * rate / training.learning_rate, self.progress.step)
 
     def skip(self) -> None:
         """Leave out a step that is not finite; too many in a row mean that the run has diverged."""

@@ -7,6 +7,7 @@ import math
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from ..model import OCRA
 from .channel import Channel
@@ -14,6 +15,7 @@ from .checkpoints import Checkpoint
 from .config import TrainingConfig
 from .distribution import Group
 from .flat import FlatParameters
+from .whitening import Whitening
 
 
 @dataclass
@@ -51,6 +53,10 @@ class State:
         self.updates = torch.zeros((), device=values.device)
         moments = {"exp_avg": torch.zeros_like(values), "exp_avg_sq": torch.zeros_like(values)}
         self.optimiser.state[values] = {"step": self.updates, **moments}
+        means = self.parameters.unflatten(moments["exp_avg"])
+        self.whitening = (
+            Whitening(self.parameters.unflatten(values.data), means) if training.whitening else None
+        )
         self.progress = Progress(processes=group.size)
         self._flat = {"model": values.data, "average": self.average, **moments}
 
@@ -61,8 +67,13 @@ class State:
             for kind, flat in self._flat.items()
             for name, value in self.parameters.unflatten(flat).items()
         }
-        randomness = {"updates": self.updates, "random_state": torch.get_rng_state()}
-        return Checkpoint({**tensors, **randomness}, dataclasses.asdict(self.progress))
+        others = {"updates": self.updates, "random_state": torch.get_rng_state(), **self._whitening_tensors()}
+        return Checkpoint({**tensors, **others}, dataclasses.asdict(self.progress))
+
+    def _whitening_tensors(self) -> dict[str, Tensor]:
+        if self.whitening is None:
+            return {}
+        return {f"whitening.{name}": value for name, value in self.whitening.tensors().items()}
 
     def restore(self, checkpoint: Checkpoint | None) -> None:
         """Take over a checkpoint; the first process has read it (or None) and tells the others."""
@@ -72,8 +83,10 @@ class State:
                 for name, place in self.parameters.unflatten(flat).items():
                     place.copy_(tensors[f"{kind}.{name}"])
             self.updates.copy_(tensors["updates"])
+            for name, place in self._whitening_tensors().items():
+                place.copy_(tensors[name])
             torch.set_rng_state(tensors["random_state"])
             self.progress = Progress(**{**checkpoint.state, "processes": self.group.size})
-        for tensor in (*self._flat.values(), self.updates):
+        for tensor in (*self._flat.values(), self.updates, *self._whitening_tensors().values()):
             tensor.copy_(self.group.spread(tensor))
         self.progress = Progress(**self.group.spread_json(dataclasses.asdict(self.progress)))
