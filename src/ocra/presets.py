@@ -93,7 +93,8 @@ MULTIMNIST = TaskConfig(name="multimnist")
 CLUTTERED = TaskConfig(name="cluttered")
 HOUSE_NUMBERS = TaskConfig(name="svhn")
 
-OVERLAPPING = TrainingConfig()
+OVERLAPPING = TrainingConfig(batch=64, learning_rate=4e-3, reconstruction_end=0.1)
+OVERLAPPING_LOSS = LossConfig(10.0)
 # Where there are more glimpses than in the weights to start from, windows that went on like that would leave the
 # image: so they move less at first (attention_init).
 LONGER = TrainingConfig(
@@ -116,26 +117,30 @@ HOUSE_NUMBER_MODEL = ModelConfig(height=64, width=64, glimpses=12, filters=64, c
 CLUTTERED_LOSS = LossConfig(20.0, "authors", normalise_scores=False, excess_weight=0.5)
 
 _SPECS = [
-    Spec("multimnist-3", "Two overlapping digits, three glimpses", "7.24 ± 0.11"),
+    Spec(
+        "multimnist-3", "Two overlapping digits, three glimpses", "7.24 ± 0.11",
+        loss=OVERLAPPING_LOSS, training=OVERLAPPING,
+    ),
     Spec(
         "multimnist-10", "Two overlapping digits, ten glimpses", "5.08 ± 0.17",
         model=ModelConfig(glimpses=10), loss=LossConfig(10.0), training=LONGER,
     ),
     Spec(
         "multimnist-recurrent-3", "Ablation: the whole image at each of three steps, no glimpses", "8.98 ± 0.14",
-        model=ModelConfig(attention=False),
+        model=ModelConfig(attention=False), loss=OVERLAPPING_LOSS, training=OVERLAPPING,
     ),
     Spec(
         "multimnist-feedforward", "Ablation: one feed-forward pass over the whole image", "10.63 ± 0.10",
         model=ModelConfig(attention=False, recurrent=False, masking=False, glimpses=1),
+        loss=OVERLAPPING_LOSS, training=OVERLAPPING,
     ),
     Spec(
         "multimnist-3-one-routing", "Ablation: one routing, so uniform couplings", "7.77 ± 0.24",
-        model=ModelConfig(routings=1),
+        model=ModelConfig(routings=1), loss=OVERLAPPING_LOSS, training=OVERLAPPING,
     ),
     Spec(
         "multimnist-3-no-capsules", "Ablation: fully connected layers in place of capsules", "8.04 ± 0.13",
-        model=ModelConfig(capsules=False),
+        model=ModelConfig(capsules=False), loss=OVERLAPPING_LOSS, training=OVERLAPPING,
     ),
     Spec(
         "cluttered-5", "Two digits among clutter, five glimpses", "8.37 ± 1.43",

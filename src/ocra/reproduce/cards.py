@@ -81,7 +81,7 @@ def _recipe(result: Result, images_seen: int, storage: str) -> str:
         ["seed", str(result.seed)],
         ["date", result.date],
         ["batch", str(training["batch"])],
-        ["optimiser", f"Adam, β₂ {training['beta2']}, gradients clipped to norm {training['clip']:g}"],
+        ["optimiser", _optimiser(training)],
         ["learning rate", f"{training['learning_rate']:g}, {training['schedule']}"],
         ["warm-up", f"{millions(training['warmup_images'])} images"],
         ["averaged weights", str(training["average"] or "no")],
@@ -108,6 +108,12 @@ def _recipe(result: Result, images_seen: int, storage: str) -> str:
 
 def _stopped(result: Result) -> str:
     return f" (of {result.planned:,} planned; not at its end yet)" if result.stopped_early else ""
+
+
+def _optimiser(training: dict[str, Any]) -> str:
+    rate = training.get("whitening", 0.0)
+    whitened = f", large matrices whitened at {rate:g}" if rate else ""
+    return f"Adam, β₂ {training['beta2']}{whitened}, gradients clipped to norm {training['clip']:g}"
 
 
 def _attention(training: dict[str, Any]) -> str:
