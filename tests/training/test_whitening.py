@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from tiny_runs import tiny
+from tiny_runs import tiny, write_config
 
 import ocra
+from ocra.errors import OcraError
 from ocra.training.initialise import build_model
 from ocra.training.whitening import Whitening, inverse_root, of_equal_length
 
@@ -58,6 +59,14 @@ def test_blocks_of_a_change_have_equal_length() -> None:
     change = torch.randn(8, 3) * torch.tensor([1.0, 1, 1, 1, 9, 9, 9, 9])[:, None]
     norms = of_equal_length(change, 2).view(2, -1).norm(dim=1)
     assert torch.allclose(norms, torch.full((2,), (3 * 4 / 3) ** 0.5))
+
+
+def test_a_run_cannot_be_resumed_with_what_it_does_not_remember(tmp_path: Path) -> None:
+    ocra.train(tiny(images=320), tmp_path / "run", processes=1, quiet=True)
+    (tmp_path / "run" / "summary.json").unlink()
+    write_config(tmp_path / "run" / "config.json", tiny(images=640, whitening=0.01))
+    with pytest.raises(OcraError, match=r"without training\.whitening"):
+        ocra.resume(tmp_path / "run", quiet=True)
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ..errors import OcraError
 from ..model import OCRA
 from .channel import Channel
 from .checkpoints import Checkpoint
@@ -84,6 +85,10 @@ class State:
                     place.copy_(tensors[f"{kind}.{name}"])
             self.updates.copy_(tensors["updates"])
             for name, place in self._whitening_tensors().items():
+                if name not in tensors:
+                    raise OcraError(
+                        "The checkpoint is of a run without training.whitening; set it to 0 in its config.json."
+                    )
                 place.copy_(tensors[name])
             torch.set_rng_state(tensors["random_state"])
             self.progress = Progress(**{**checkpoint.state, "processes": self.group.size})

@@ -15,7 +15,7 @@ from torch import Tensor
 
 LSTMS = ("encoder.weight", "decoder.weight")
 MATRICES = (*LSTMS, "primary.weight")
-"""What the names of the whitened weights begin with: nearly nine tenths of the network."""
+"""What the names of the whitened weights begin with: more than nine tenths of a network."""
 GATES = 4
 WATCH_EVERY = 4
 """Steps between two looks at MᵀM."""
