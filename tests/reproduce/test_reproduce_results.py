@@ -90,7 +90,7 @@ def test_a_result_is_not_overwritten_by_another_experiment(tmp_path: Path) -> No
     write_result(tmp_path, made_up("multimnist-3"))
     other = made_up("multimnist-3")
     other.config["training"]["batch"] = 7
-    with pytest.raises(OcraError, match=r"another experiment \(training\.batch 128, not 7\).*--name"):
+    with pytest.raises(OcraError, match=r"another experiment \(training\.batch 64, not 7\).*--name"):
         write_result(tmp_path, other)
 
 

@@ -24,6 +24,7 @@ from ..viz.style import (
     save_figure,
     styled,
 )
+from .groups import test_of
 from .milestones import AUTHORS_ERROR, AUTHORS_IMAGES, milestone
 from .results import Result
 from .scores import glimpse_series
@@ -49,25 +50,47 @@ def draw_all(results: list[Result], folder: Path) -> dict[str, Path]:
 
 
 def against_images(results: list[Result], title: str) -> Figure:
-    """Validation error of each run over the images it saw; the paper's test errors as lines across."""
+    """Validation error of each run over the images it saw; the paper's test errors as lines across.
+
+    Runs that were tested stand out; the best one of each preset ends with a dot.
+    """
     with styled():
         figure, axes = _axes("images seen", "validation error, %", title)
         presets = list(dict.fromkeys(result.preset for result in results))
-        for result in results:
+        best = _best_of_each(results)
+        for result in sorted(results, key=lambda result: test_of(result) is not None):
             colour = COLOURS[presets.index(result.preset) % len(COLOURS)]
             images = [point[0] / 1e6 for point in result.validation]
-            axes.plot(images, [100 * point[1] for point in result.validation], color=colour, linewidth=1.2)
+            errors = [100 * point[1] for point in result.validation]
+            width, alpha = (1.4, 1.0) if test_of(result) else (0.7, 0.35)
+            axes.plot(images, errors, color=colour, linewidth=width, alpha=alpha)
+            if images and result is best.get(result.preset):
+                axes.plot(images[-1], errors[-1], marker="o", markersize=4, color=colour)
         for number, preset in enumerate(presets):
             colour = COLOURS[number % len(COLOURS)]
             axes.plot([], [], color=colour, label=preset)
             if paper := _paper_error(preset):
                 axes.axhline(paper, color=colour, linewidth=0.8, linestyle=":")
+        axes.plot([], [], color=MUTED, linewidth=0.7, alpha=0.35, label="trials, not tested")
+        axes.plot(
+            [], [], color=MUTED, marker="o", markersize=4, linestyle="", label="least test error of a preset"
+        )
         axes.plot([], [], color=MUTED, linewidth=0.8, linestyle=":", label="the paper's test error")
         axes.set_xlabel("images seen, millions")
         axes.set_yscale("log")
         _plain_percent(axes)
         axes.legend(frameon=False)
     return figure
+
+
+def _best_of_each(results: list[Result]) -> dict[str, Result]:
+    """Of each preset the run with the least test error."""
+    best: dict[str, tuple[float, Result]] = {}
+    for result in results:
+        test = test_of(result)
+        if test is not None and test["exact_error"] < best.get(result.preset, (math.inf, result))[0]:
+            best[result.preset] = (test["exact_error"], result)
+    return {preset: result for preset, (_, result) in best.items()}
 
 
 def against_glimpses(results: list[Result]) -> Figure:
