@@ -9,6 +9,11 @@ from ocra import OCRA, ModelConfig
 from ocra.cli import main
 
 
+def test_the_demo_shows_digits_only(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["demo", "--weights", "svhn-12"]) == 1
+    assert "not svhn; try: ocra look --task svhn" in capsys.readouterr().err
+
+
 @pytest.fixture
 def weights(tmp_path: Path) -> Path:
     folder = tmp_path / "weights"
@@ -30,3 +35,14 @@ def test_without_mnist_the_demo_goes_on_with_glyphs_and_says_so(
     for name in ("look.png", "look.gif", "grid.png"):
         with Image.open(out / name) as picture:
             assert min(picture.size) > 100
+
+
+def test_the_demo_shows_clutter_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("ocra.data.fetch.MNIST_MIRRORS", ("file:///nowhere/",))
+    monkeypatch.setenv("PATH", "")
+    out = tmp_path / "demo"
+    assert main(["demo", "--weights", "cluttered-5", "--images", "20", "--out", str(out)]) == 0
+    assert "5 glimpses" in (said := capsys.readouterr().out) and "among clutter" in said
+    assert (out / "look.png").stat().st_size > 10_000

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from rich.console import Console
@@ -23,6 +24,7 @@ from .sources import truths_of
 
 PREFERRED = "multimnist-3"
 SHOWN, IN_GRID = 6, 50
+SCENES = {"multimnist": "overlapping pairs of", "cluttered": "pairs, among clutter, of"}
 
 
 def main(args: list[str]) -> None:
@@ -33,22 +35,22 @@ def main(args: list[str]) -> None:
 def demo(out: Path = Path("demo"), images: int = 3000, weights: str = PREFERRED) -> None:
     """Recognise test digits with shipped weights, print the error, and draw how the model looks.
 
-    Example: ocra demo --out demo
+    Example: ocra demo --weights cluttered-5
 
     Args:
         out: Folder for the pictures.
         images: Test images to score.
-        weights: Name of shipped weights for MultiMNIST, or a folder.
+        weights: multimnist-3, multimnist-10, cluttered-5, or a folder with weights for such digits.
     """
     console = Console(highlight=False, soft_wrap=True)
     started = time.monotonic()
     if weights == PREFERRED and PREFERRED not in shipped():
         raise OcraError("This build ships no weights; train some with: ocra train multimnist-3")
     model, metadata = load_with_metadata(weights)
-    task, digits = _test_digits(console)
+    task, digits = _test_digits(console, metadata.get("task", {}).get("name", "multimnist"))
     console.print(
         f"[bold]{weights}[/bold]: {model.parameter_count:,} parameters, {model.config.glimpses} glimpses an "
-        f"image, on overlapping pairs of {digits}.\n"
+        f"image, on {SCENES[task.name]} {digits}.\n"
     )
     batch = task.batch(np.arange(IN_GRID))
     seen = records(
@@ -67,26 +69,28 @@ def demo(out: Path = Path("demo"), images: int = 3000, weights: str = PREFERRED)
         f"(95 % interval {low:.1%} to {high:.1%}); "
         f"of single digits {figures['object_error']:.1%} were wrong.\n"
     )
-    _draw(seen, out)
+    _draw(seen, out, f"Test images of {weights}")
     console.print(
         f"Open {out}/look.png (what it saw and wrote), {out}/look.gif (moving), {out}/grid.png (fifty)."
     )
-    console.print("Try next:  ocra predict YOUR_PICTURE.png     ocra look --task multimnist --index 7")
+    console.print("Try next:  ocra predict YOUR_PICTURE.png     ocra demo --weights cluttered-5")
     console.print("           ocra evaluate multimnist-3        ocra app   (needs pip install 'ocra\\[app]')")
     console.print(f"[dim]{time.monotonic() - started:.0f} seconds[/dim]")
 
 
-def _test_digits(console: Console) -> tuple[Task, str]:
-    """MNIST's test digits, fetched if need be; without data or network, digits drawn from fonts."""
+def _test_digits(console: Console, name: Any) -> tuple[Task, str]:
+    """A task of MNIST's test digits, fetched if need be; without data or network, of digits drawn from fonts."""
+    if name not in SCENES:
+        raise OcraError(f"The demo shows {' and '.join(SCENES)}, not {name}; try: ocra look --task {name}")
     try:
-        return make_task(TaskConfig(download=True), "test"), "MNIST test digits"
+        return make_task(TaskConfig(name=name, download=True), "test"), "MNIST test digits"
     except OcraError as error:
         console.print(f"[yellow]MNIST is not at hand: {error}[/yellow]")
         console.print(
             "[yellow]Going on with digits drawn from fonts, which the model was not trained on: expect more "
             "errors than the results table says.[/yellow]\n"
         )
-        return make_task(TaskConfig(digits="glyphs"), "test"), "digits drawn from fonts"
+        return make_task(TaskConfig(name=name, digits="glyphs"), "test"), "digits drawn from fonts"
 
 
 def _answers(seen: list[Record]) -> Table:
@@ -103,13 +107,13 @@ def _answers(seen: list[Record]) -> Table:
     return table
 
 
-def _draw(seen: list[Record], out: Path) -> None:
+def _draw(seen: list[Record], out: Path, title: str) -> None:
     """The figure and the animation of one image, and a grid of all."""
     out.mkdir(parents=True, exist_ok=True)
     chosen = next((record for record in seen if record.right and _won_once_each(record)), seen[0])
     save_look(chosen, out / "look.png")
     save_look(chosen, out / "look.gif")
-    save_figure(draw_grid(seen, title="MultiMNIST test images"), out / "grid.png")
+    save_figure(draw_grid(seen, title=title), out / "grid.png")
 
 
 def _won_once_each(record: Record) -> bool:
