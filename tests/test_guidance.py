@@ -7,7 +7,7 @@ import torch
 
 from ocra.data.task import Batch, Parts
 from ocra.errors import OcraError
-from ocra.guidance import CLOSE, WHOLE, guide_loss
+from ocra.guidance import CLOSE, WHOLE, check_guidance, guide_loss
 from ocra.losses import LossConfig, compute_losses
 from ocra.trace import Trace, Windows
 
@@ -47,15 +47,24 @@ def test_an_object_that_is_left_out_costs() -> None:
 
 def test_the_first_look_is_at_the_whole_image() -> None:
     seen = windows_on(*[MIDDLES[0]] * 2, *[MIDDLES[1]] * 2)
-    aside = Windows(seen.center + torch.tensor([[[20.0, 0.0]], [[0.0, 0.0]]])[:1], seen.stride, seen.sigma)
-    assert loss(aside) > loss(seen) + 0.03
+    center = seen.center.clone()
+    center[:, 0, 0] += 20
+    assert loss(Windows(center, seen.stride, seen.sigma)) == pytest.approx(loss(seen) + 0.04, abs=1e-4)
     single = Windows(seen.center[:, :1], seen.stride[:, :1] / 2, seen.sigma[:, :1])
     assert loss(single) == pytest.approx(torch.tensor(2.0).log().square().item(), rel=1e-4)
 
 
-def test_the_glimpses_of_a_missing_object_go_to_the_first() -> None:
+def test_the_glimpses_of_a_missing_object_are_free() -> None:
     alone = parts_of(BOXES * torch.tensor([[1], [0]]), (3, -1))
-    assert loss(windows_on(*[MIDDLES[0]] * 4), alone) == pytest.approx(0, abs=1e-6)
+    assert loss(windows_on(*[MIDDLES[0]] * 2, (3.0, 3.0), (90.0, 7.0)), alone) == pytest.approx(0, abs=1e-6)
+    assert loss(windows_on((3.0, 3.0), (90.0, 7.0), (3.0, 3.0), (90.0, 7.0)), alone) > 0.5
+
+
+def test_what_has_an_order_is_looked_at_in_that_order() -> None:
+    one, other = MIDDLES
+    for order, right in (((one, one, other, other), True), ((other, other, one, one), False)):
+        cost = guide_loss(windows_on(*order), parts_of(), IMAGE, SIZE, ordered=True)
+        assert (cost < 1e-5) == right
 
 
 def test_descending_leads_to_both_objects() -> None:
@@ -70,9 +79,11 @@ def test_descending_leads_to_both_objects() -> None:
     assert torch.allclose(parameters, wanted, atol=2.0)
 
 
-def test_too_many_objects_are_refused() -> None:
+def test_too_many_objects_are_refused_and_those_of_unknown_place() -> None:
     with pytest.raises(OcraError, match="up to 5 objects of an image, not 6"):
-        loss(windows_on(*MIDDLES), parts_of(BOXES[:1].repeat(6, 1), (1,) * 6))
+        check_guidance(parts_of(BOXES[:1].repeat(6, 1), (1,) * 6), "cluttered")
+    with pytest.raises(OcraError, match="which the task folder does not know"):
+        check_guidance(None, "folder")
 
 
 def test_guidance_is_part_of_the_loss_by_its_weight() -> None:

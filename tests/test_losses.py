@@ -108,6 +108,7 @@ def test_black_image_and_silent_capsules_give_finite_loss_and_gradient(mask: str
         {"reconstruction_weight": -1},
         {"margin": float("nan")},
         {"excess_weight": -0.5},
+        {"excess_weight": 0.5},  # normalised scores count nothing
         {"reconstruction_mask": "both"},
     ],
 )

@@ -1,4 +1,4 @@
-"""A teacher's finger: a loss that draws the windows to the objects for a while; not in the paper, off by default."""
+"""A teacher's finger: a loss that draws the windows to the objects for a while; not in the paper."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ MOST_OBJECTS = 5
 """Every order of the objects is compared with the windows, and 5! are enough."""
 
 
-def guide_loss(windows: Windows, parts: Parts, image: tuple[int, int], size: int) -> Tensor:
+def guide_loss(
+    windows: Windows, parts: Parts, image: tuple[int, int], size: int, ordered: bool = False
+) -> Tensor:
     """How far the read windows are from seeing the whole image first and then each object close by, a scalar.
 
-    The glimpses after the first are shared out among the objects in the order that costs least, so that the
-    network finds its own. image: height and width in pixels; size: filters along a side of a glimpse.
+    The glimpses after the first are shared out among the objects: in the order that costs least, so that the
+    network finds its own, or, if `ordered`, in theirs. Those of an object that is missing are free. image: height
+    and width in pixels; size: filters along a side of a glimpse.
     """
     whole = _first_look(windows, image, size)
     if windows.stride.shape[1] == 1:
         return whole.mean()
     costs = _close_looks(windows, parts, size)
     _, later, objects = costs.shape
-    if objects > MOST_OBJECTS:
-        raise OcraError(
-            f"training.guide can show up to {MOST_OBJECTS} objects of an image, not {objects}; set it to 0."
-        )
     turns = torch.arange(later) * objects // later  # whose turn it is at each glimpse
-    orders = torch.tensor(list(permutations(range(objects))))[:, turns]  # [orders, later]
+    choices = [tuple(range(objects))] if ordered else list(permutations(range(objects)))
+    orders = torch.tensor(choices)[:, turns]  # [orders, later]
     by_order = costs[:, torch.arange(later), orders].mean(2)  # [batch, orders]
     return (whole + by_order.amin(1)).mean()
 
@@ -56,11 +56,22 @@ def _first_look(windows: Windows, image: tuple[int, int], size: int) -> Tensor:
 def _close_looks(windows: Windows, parts: Parts, size: int) -> Tensor:
     """How far each further window is from a close look at each object: [batch, glimpses - 1, objects]."""
     boxes = parts.boxes.to(windows.center.dtype)
-    # Where an object is missing, the first one takes its turns.
-    boxes = torch.where((parts.classes < 0)[:, :, None], boxes[:, :1], boxes)
+    there = parts.classes >= 0
     middle = boxes[:, :, :2] + (boxes[:, :, 2:] - 1) / 2
-    extent = boxes[:, :, 2:].amax(2)[:, None]  # [batch, 1, objects]
+    extent = boxes[:, :, 2:].amax(2).clamp(min=1)[:, None]  # [batch, 1, objects]
     way = (windows.center[:, 1:, None] - middle[:, None]) / extent[..., None]
     away = F.smooth_l1_loss(way, torch.zeros_like(way), reduction="none", beta=NEAR).sum(3)
     zoom = (windows.width(size)[:, 1:, None] / (CLOSE * extent)).log()
-    return away + WIDTH_WEIGHT * zoom.square()
+    return (away + WIDTH_WEIGHT * zoom.square()) * there[:, None]
+
+
+def check_guidance(parts: Parts | None, task: str) -> None:
+    """Refuse a task that does not know where its objects are, or has too many of them."""
+    if parts is None:
+        raise OcraError(
+            f"training.guide shows where objects are, which the task {task} does not know; set it to 0."
+        )
+    if (objects := parts.classes.shape[1]) > MOST_OBJECTS:
+        raise OcraError(
+            f"training.guide can show up to {MOST_OBJECTS} objects of an image, not {objects}; set it to 0."
+        )

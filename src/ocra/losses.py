@@ -36,7 +36,8 @@ class LossConfig:
     readout_weight: float = 10.0
     """Weight of the loss on the sequence that is read out (SVHN)."""
     excess_weight: float = 0.0
-    """Weight of a class that is there and scores half an object more than its count. Paper: none."""
+    """Weight of a class that is there and scores half an object more than its count; for tasks that count.
+    Paper: none."""
 
     def __post_init__(self) -> None:
         weights = ("reconstruction_weight", "absent_weight", "readout_weight", "excess_weight")
@@ -44,6 +45,10 @@ class LossConfig:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
                 raise OcraError(f"loss.{name} must be a number of at least 0, not {value!r}.")
+        if self.excess_weight and self.normalise_scores:
+            raise OcraError(
+                "loss.excess_weight needs scores that count: set loss.normalise_scores to false, or it to 0."
+            )
         if self.reconstruction_mask not in ("none", "authors", "paper"):
             raise OcraError(
                 f"loss.reconstruction_mask must be 'none', 'authors' or 'paper', not {self.reconstruction_mask!r}."
@@ -81,7 +86,8 @@ def compute_losses(trace: Trace, batch: Batch, config: LossConfig, guide: float 
         if trace.read_windows is None or trace.glimpses is None or batch.parts is None:
             raise OcraError("Guidance needs a model with glimpses, record=True, and a batch with its parts.")
         height, width = batch.images.shape[2:]
-        pull = guide_loss(trace.read_windows, batch.parts, (height, width), trace.glimpses.shape[-1])
+        size, ordered = trace.glimpses.shape[-1], batch.sequence is not None
+        pull = guide_loss(trace.read_windows, batch.parts, (height, width), size, ordered)
     total = margin + config.reconstruction_weight * reconstruction + config.readout_weight * readout
     return Losses(total + guide * pull, margin, reconstruction, readout, pull)
 

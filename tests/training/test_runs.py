@@ -102,6 +102,9 @@ def test_nobody_can_be_shown_what_is_not_known(tmp_path: Path) -> None:
     blind = replace(spec, model=replace(spec.model, attention=False))
     with pytest.raises(OcraError, match=r"training.guide .* no glimpses"):
         train(tmp_path / "run", blind)
+    crowded = replace(spec, task=replace(spec.task, objects=6))
+    with pytest.raises(OcraError, match="up to 5 objects"):
+        train(tmp_path / "run", crowded)
     assert not (tmp_path / "run").exists()
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from rich.console import Console
@@ -12,7 +12,7 @@ from rich.table import Table
 
 from ..data import Task, TaskConfig, make_task
 from ..errors import OcraError
-from ..evaluation import evaluate
+from ..evaluation import check_fit, evaluate
 from ..inference import Knowledge, view
 from ..pretrained import load_with_metadata, shipped
 from ..viz import save_look
@@ -24,6 +24,7 @@ from .sources import truths_of
 
 PREFERRED = "multimnist-3"
 SHOWN, IN_GRID = 6, 50
+OTHER = {"multimnist": "cluttered-5", "cluttered": "multimnist-3"}
 SCENES = {"multimnist": "overlapping pairs of", "cluttered": "pairs, among clutter, of"}
 
 
@@ -47,7 +48,8 @@ def demo(out: Path = Path("demo"), images: int = 3000, weights: str = PREFERRED)
     if weights == PREFERRED and PREFERRED not in shipped():
         raise OcraError("This build ships no weights; train some with: ocra train multimnist-3")
     model, metadata = load_with_metadata(weights)
-    task, digits = _test_digits(console, metadata.get("task", {}).get("name", "multimnist"))
+    task, digits = _test_digits(console, TaskConfig(**metadata.get("task", {})))
+    check_fit(model.config, task)
     console.print(
         f"[bold]{weights}[/bold]: {model.parameter_count:,} parameters, {model.config.glimpses} glimpses an "
         f"image, on {SCENES[task.name]} {digits}.\n"
@@ -73,24 +75,28 @@ def demo(out: Path = Path("demo"), images: int = 3000, weights: str = PREFERRED)
     console.print(
         f"Open {out}/look.png (what it saw and wrote), {out}/look.gif (moving), {out}/grid.png (fifty)."
     )
-    console.print("Try next:  ocra predict YOUR_PICTURE.png     ocra demo --weights cluttered-5")
+    console.print(f"Try next:  ocra predict YOUR_PICTURE.png     ocra demo --weights {OTHER[task.name]}")
     console.print("           ocra evaluate multimnist-3        ocra app   (needs pip install 'ocra\\[app]')")
     console.print(f"[dim]{time.monotonic() - started:.0f} seconds[/dim]")
 
 
-def _test_digits(console: Console, name: Any) -> tuple[Task, str]:
-    """A task of MNIST's test digits, fetched if need be; without data or network, of digits drawn from fonts."""
-    if name not in SCENES:
-        raise OcraError(f"The demo shows {' and '.join(SCENES)}, not {name}; try: ocra look --task {name}")
+def _test_digits(console: Console, own: TaskConfig) -> tuple[Task, str]:
+    """The weights' own task with MNIST's test digits, fetched if need be, or else with digits drawn from fonts."""
+    if own.name not in SCENES:
+        raise OcraError(
+            f"The demo shows {' and '.join(SCENES)}, not {own.name}; try: ocra look --task {own.name}"
+        )
+    if own.digits == "glyphs":
+        return make_task(own, "test"), "digits drawn from fonts"
     try:
-        return make_task(TaskConfig(name=name, download=True), "test"), "MNIST test digits"
+        return make_task(replace(own, root=None, download=True), "test"), "MNIST test digits"
     except OcraError as error:
         console.print(f"[yellow]MNIST is not at hand: {error}[/yellow]")
         console.print(
             "[yellow]Going on with digits drawn from fonts, which the model was not trained on: expect more "
             "errors than the results table says.[/yellow]\n"
         )
-        return make_task(TaskConfig(name=name, digits="glyphs"), "test"), "digits drawn from fonts"
+        return make_task(replace(own, digits="glyphs"), "test"), "digits drawn from fonts"
 
 
 def _answers(seen: list[Record]) -> Table:

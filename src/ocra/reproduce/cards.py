@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..presets import PRESETS
+from ..training.schedule import guide_end
 from .groups import test_of
 from .results import Result
 from .scores import glimpse_series, main_evaluation
@@ -153,7 +154,9 @@ def _reconstruction(weight: float, training: dict[str, Any]) -> str:
 
 
 def _guided(training: dict[str, Any]) -> str:
-    images = training.get("guide_until_images", 0) if training.get("guide", 0.0) else 0
+    images = (
+        guide_end(training["images"], training.get("guide_until_images", 0)) if training.get("guide") else 0
+    )
     return (
         f"yes, weight from {training['guide']:g} to none over {millions(images)} images" if images else "no"
     )

@@ -136,7 +136,6 @@ def scaled(spec: Spec, images: int) -> Spec:
             warmup_images=min(training.warmup_images, images // 10),
             single_until_images=min(training.single_until_images, images * 3 // 10),
             spread_until_images=min(training.spread_until_images, images * 3 // 10),
-            guide_until_images=min(training.guide_until_images, images * 3 // 4),
             few_until_images=min(training.few_until_images, images // 2),
             validate_every_images=max(training.batch, min(training.validate_every_images, images // 20)),
         ),

@@ -54,8 +54,9 @@ def _main_table(name: str, groups: list[Group]) -> str:
     rows, shown = [], []
     for preset in table.presets:
         own = [group for group in groups if group.preset == preset and not _is_trial(group)]
+        trials = sum(len(group.results) for group in groups if group.preset == preset and _is_trial(group))
         own.sort(key=lambda group: 1.0 if group.error is None else group.error)
-        rows += [_row(group) for group in own] or [_empty_row(preset)]
+        rows += [_row(group) for group in own] or [_empty_row(preset, trials)]
         shown += own
     rows += [
         [model, size or NOTHING, *[NOTHING] * 6, f"{error} (quoted)", NOTHING]
@@ -87,9 +88,15 @@ def _row(group: Group) -> list[str]:
     ]
 
 
-def _empty_row(preset: str) -> list[str]:
+def _empty_row(preset: str, trials: int = 0) -> list[str]:
     spec = PRESETS[preset]
-    start = [f"`{preset}`", parameters(preset), NOT_RUN, "0", *[NOTHING] * 4]
+    start = [
+        f"`{preset}`",
+        parameters(preset),
+        "not tested" if trials else NOT_RUN,
+        str(trials),
+        *[NOTHING] * 4,
+    ]
     return [*start, spec.paper_error, paper_images(spec.task.name)]
 
 

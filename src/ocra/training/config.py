@@ -61,7 +61,7 @@ class TrainingConfig:
     """Weight at the start of a loss that shows where to look, for `guide_until_images`; needs boxes. Paper: none."""
     guide_until_images: int = 0
     """Curriculum: windows are drawn to the whole image first and to the objects one by one then; the weight of that
-    falls from `guide` to 0 over this many images. 0: none."""
+    falls from `guide` to 0 over this many images, at most four fifths of the run. 0: none."""
     few_glimpses: int = 1
     """Glimpses at the start of the curriculum that `few_until_images` sets."""
     few_until_images: int = 0

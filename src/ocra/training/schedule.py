@@ -38,10 +38,14 @@ def reconstruction_share(training: TrainingConfig, seen: int) -> float:
 
 
 def guide_weight(training: TrainingConfig, seen: int) -> float:
-    """The weight of the loss that shows where to look: from `guide` to 0 over `guide_until_images`."""
-    if seen >= training.guide_until_images:
-        return 0.0
-    return training.guide * (1 - seen / training.guide_until_images)
+    """The weight of the loss that shows where to look: from `guide` to 0 over the images of `guide_end`."""
+    end = guide_end(training.images, training.guide_until_images)
+    return training.guide * (1 - seen / end) if seen < end else 0.0
+
+
+def guide_end(images: int, guide_until_images: int) -> int:
+    """When guidance ends, at most four fifths through a run: what is kept has to find its way alone."""
+    return min(guide_until_images, images * 4 // 5)
 
 
 def glimpse_count(training: TrainingConfig, glimpses: int, seen: int) -> int:

@@ -8,6 +8,7 @@ from typing import Any
 from ..data import make_task
 from ..errors import OcraError
 from ..evaluation import check_fit
+from ..guidance import check_guidance
 from ..presets import Spec
 from .distribution import further_process, process_group
 from .folder import fresh_path, new_run, old_run
@@ -62,6 +63,7 @@ def resume(
                 )
             return summary
         check_precision(spec.training.precision, device)
+        _check_guide(spec)
         checkpoint = folder.checkpoints.load()
         processes = processes or (checkpoint.state["processes"] if checkpoint else 0)
         with process_group(processes, device, spec.training.batch) as group:
@@ -78,13 +80,15 @@ def _check_data(spec: Spec) -> None:
     """Refuse a run without data, or with data that does not fit the model, before anything is written."""
     for split in ("train", "validation", "test") if spec.training.test_images else ("train", "validation"):
         check_fit(spec.model, make_task(spec.task, split))
+    _check_guide(spec)
+
+
+def _check_guide(spec: Spec) -> None:
+    """Refuse to show where to look if that is not known, or if nothing looks."""
     if guide_weight(spec.training, 0) > 0:
         if not spec.model.attention:
             raise OcraError(
                 "training.guide shows where to look, and this model has no glimpses; set it to 0."
             )
-        if make_task(spec.task, "train", spec.seed).batch([0], parts=True).parts is None:
-            raise OcraError(
-                "training.guide shows where the objects are, which the task "
-                f"{spec.task.name} does not know; set it to 0."
-            )
+        task = make_task(spec.task, "train", spec.seed)
+        check_guidance(task.batch([0], parts=True).parts, task.name)

@@ -16,6 +16,8 @@ from torch import Tensor
 LSTMS = ("encoder.weight", "decoder.weight")
 MATRICES = (*LSTMS, "primary.weight")
 """What the names of the whitened weights begin with: more than nine tenths of a network."""
+MOST_COLUMNS = 2048
+"""Matrices with more (networks that see the whole image at once) are left to Adam: their roots would take too long."""
 GATES = 4
 WATCH_EVERY = 4
 """Steps between two looks at MᵀM."""
@@ -34,7 +36,11 @@ class Whitening:
     """
 
     def __init__(self, weights: dict[str, Tensor], means: dict[str, Tensor]) -> None:
-        self.weights = {name: value for name, value in weights.items() if name.startswith(MATRICES)}
+        self.weights = {
+            name: value
+            for name, value in weights.items()
+            if name.startswith(MATRICES) and value.shape[1] <= MOST_COLUMNS
+        }
         self.means = means
         self.covariances = {
             name: value.new_zeros(value.shape[1], value.shape[1]) for name, value in self.weights.items()
@@ -74,9 +80,7 @@ def inverse_root(covariance: Tensor) -> Tensor:
 
 
 def of_equal_length(change: Tensor, blocks: int) -> Tensor:
-    """Blocks of the rows of a change [rows, columns], each as long as one with orthogonal rows or columns would be."""
+    """A change [rows, columns] whose blocks of rows each have the length √rows: a length of 1 for each row."""
     parts = change.unflatten(0, (blocks, -1))
-    _, rows, columns = parts.shape
-    length = (min(rows, columns) * max(1.0, rows / columns)) ** 0.5
     norms = parts.flatten(1).norm(dim=1).clamp(min=1e-20)
-    return (parts * (length / norms)[:, None, None]).flatten(0, 1)
+    return (parts * (parts.shape[1] ** 0.5 / norms)[:, None, None]).flatten(0, 1)

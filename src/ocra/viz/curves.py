@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -32,7 +32,9 @@ class Curve:
 
 
 def draw_curves(curves: Sequence[Curve], *, percent: bool = False, logarithmic: bool = False) -> Figure:
-    """Lines over the images seen, each named at its end."""
+    """Lines over the images seen, each named at its end; on a logarithmic axis only what is above zero."""
+    if logarithmic:
+        curves = [_above_zero(curve) for curve in curves]
     with styled():
         figure = new_figure(WIDTH, HEIGHT, paper="none")
         axes = panel(figure, 0.52, 0.12, WIDTH - 0.52 - _room_for_names(curves), HEIGHT - 0.12 - 0.46)
@@ -58,6 +60,11 @@ def draw_curves(curves: Sequence[Curve], *, percent: bool = False, logarithmic: 
         axes.patch.set_alpha(0)
         _name_lines(axes, curves)
     return figure
+
+
+def _above_zero(curve: Curve) -> Curve:
+    points = [(x, y) for x, y in zip(curve.x, curve.y, strict=True) if y > 0]
+    return replace(curve, x=[x for x, _ in points], y=[y for _, y in points])
 
 
 def _room_for_names(curves: Sequence[Curve]) -> float:
