@@ -15,6 +15,7 @@ from ocra.files import write_text_atomically
 from ocra.presets import PRESETS
 from ocra.pretrained import load_with_metadata, shipped
 from ocra.reproduce.groups import test_of
+from ocra.reproduce.milestones import AUTHORS_ERROR, AUTHORS_IMAGES, milestone
 from ocra.reproduce.results import read_results
 from ocra.reproduce.scores import evaluate_command
 from ocra.reproduce.words import hours, interval, markdown_table, millions, percent
@@ -52,6 +53,19 @@ def accuracy_table() -> str:
     return markdown_table(titles, rows)
 
 
+def milestone_sentence() -> str:
+    """How soon the fastest learner had the error of the authors' program; it began with random weights."""
+    fresh = [each for each in read_results(RESULTS) if each.preset == "multimnist-3" and not each.start_from]
+    found = [(result, point) for result in fresh if (point := milestone(result)) is not None]
+    result, point = min(found, key=lambda pair: pair[1].images)
+    return (
+        f"From random weights `multimnist-3` first has {percent(AUTHORS_ERROR)} % after {point.images:,} images and "
+        f"{point.cpu_seconds:,.0f} CPU seconds\n(validation, seed {result.seed}); the authors' program needed "
+        f"{AUTHORS_IMAGES:,} images for that (quoted).\n"
+        f"`python benchmarks/time_to_error.py benchmarks/results/{result.name}.json`"
+    )
+
+
 def speed_table() -> str:
     """One row for each main preset, training and inference."""
     rows = [_speed_row(row) for row in json.loads(SPEED.read_text("utf-8"))["rows"]]
@@ -72,13 +86,14 @@ def _speed_row(row: dict[str, Any]) -> list[str]:
 
 def filled(text: str) -> str:
     """README's text with the tables between its markers written anew."""
-    for name, table in (("accuracy", accuracy_table()), ("speed", speed_table())):
+    parts = {"accuracy": accuracy_table(), "milestone": milestone_sentence(), "speed": speed_table()}
+    for name, table in parts.items():
         pattern = rf"(<!-- {name}:[^>]*-->\n).*?(<!-- end of {name} -->)"
         text, count = re.subn(
             pattern, lambda found, table=table: f"{found[1]}{table}\n{found[2]}", text, flags=re.S
         )
         if count != 1:
-            raise SystemExit(f"README.md has no place for the table '{name}'.")
+            raise SystemExit(f"README.md has no place for '{name}'.")
     return text
 
 

@@ -118,7 +118,10 @@ def test_what_is_no_run_is_refused(tmp_path):
 
 
 def test_a_curve_that_falls_to_zero_keeps_its_name_on_a_logarithmic_axis() -> None:
-    curves = [Curve("guide", [1.0, 2.0, 3.0], [0.5, 0.1, 0.0]), Curve("total", [1.0, 2.0, 3.0], [2.0, 1.0, 0.5])]
+    curves = [
+        Curve("guide", [1.0, 2.0, 3.0], [0.5, 0.1, 0.0]),
+        Curve("total", [1.0, 2.0, 3.0], [2.0, 1.0, 0.5]),
+    ]
     figure = draw_curves(curves, logarithmic=True)
     heights = {text.get_text(): text.get_position()[1] for text in figure.axes[0].texts}
     assert heights.keys() == {"guide", "total"} and all(-0.1 < height < 1.1 for height in heights.values())

@@ -93,7 +93,7 @@ MULTIMNIST = TaskConfig(name="multimnist")
 CLUTTERED = TaskConfig(name="cluttered")
 HOUSE_NUMBERS = TaskConfig(name="svhn")
 
-OVERLAPPING = TrainingConfig(batch=64, learning_rate=4e-3, reconstruction_end=0.1)
+OVERLAPPING = TrainingConfig(batch=64, learning_rate=4e-3, whitening=0.015, reconstruction_end=0.1)
 OVERLAPPING_LOSS = LossConfig(10.0)
 # Where there are more glimpses than in the weights to start from, windows that went on like that would leave the
 # image: so they move less at first (attention_init).
