@@ -15,7 +15,7 @@ from ocra.files import write_text_atomically
 from ocra.presets import PRESETS
 from ocra.pretrained import load_with_metadata, shipped
 from ocra.reproduce.groups import test_of
-from ocra.reproduce.milestones import AUTHORS_ERROR, AUTHORS_IMAGES, milestone
+from ocra.reproduce.milestones import AUTHORS_ERROR, AUTHORS_IMAGES, milestones
 from ocra.reproduce.results import read_results
 from ocra.reproduce.scores import evaluate_command
 from ocra.reproduce.words import hours, interval, markdown_table, millions, percent
@@ -55,9 +55,7 @@ def accuracy_table() -> str:
 
 def milestone_sentence() -> str:
     """How soon the fastest learner had the error of the authors' program; it began with random weights."""
-    fresh = [each for each in read_results(RESULTS) if each.preset == "multimnist-3" and not each.start_from]
-    found = [(result, point) for result in fresh if (point := milestone(result)) is not None]
-    result, point = min(found, key=lambda pair: pair[1].images)
+    result, point = min(milestones(read_results(RESULTS)), key=lambda pair: pair[1].images)
     return (
         f"From random weights `multimnist-3` first has {percent(AUTHORS_ERROR)} % after {point.images:,} images and "
         f"{point.cpu_seconds:,.0f} CPU seconds\n(validation, seed {result.seed}); the authors' program needed "

@@ -86,17 +86,16 @@ def _test_digits(console: Console, own: TaskConfig) -> tuple[Task, str]:
         raise OcraError(
             f"The demo shows {' and '.join(SCENES)}, not {own.name}; try: ocra look --task {own.name}"
         )
-    if own.digits == "glyphs":
-        return make_task(own, "test"), "digits drawn from fonts"
-    try:
-        return make_task(replace(own, root=None, download=True), "test"), "MNIST test digits"
-    except OcraError as error:
-        console.print(f"[yellow]MNIST is not at hand: {error}[/yellow]")
-        console.print(
-            "[yellow]Going on with digits drawn from fonts, which the model was not trained on: expect more "
-            "errors than the results table says.[/yellow]\n"
-        )
-        return make_task(replace(own, digits="glyphs"), "test"), "digits drawn from fonts"
+    if own.digits == "mnist":
+        try:
+            return make_task(replace(own, root=None, download=True), "test"), "MNIST test digits"
+        except OcraError as error:
+            console.print(f"[yellow]MNIST is not at hand: {error}[/yellow]")
+            console.print(
+                "[yellow]Going on with digits drawn from fonts, which the model was not trained on: expect more "
+                "errors than the results table says.[/yellow]\n"
+            )
+    return make_task(replace(own, digits="glyphs"), "test"), "digits drawn from fonts"
 
 
 def _answers(seen: list[Record]) -> Table:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from .results import Result
@@ -19,6 +20,12 @@ class Milestone(NamedTuple):
     error: float
     estimated: bool
     """whether the CPU seconds are those of the whole run by the share of images, as the log has none"""
+
+
+def milestones(results: Iterable[Result]) -> list[tuple[Result, Milestone]]:
+    """The runs of multimnist-3 from random weights that got as far as the authors' program, and where they did."""
+    fresh = [result for result in results if result.preset == "multimnist-3" and not result.start_from]
+    return [(result, point) for result in fresh if (point := milestone(result)) is not None]
 
 
 def milestone(result: Result, error: float = AUTHORS_ERROR) -> Milestone | None:

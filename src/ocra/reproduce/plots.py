@@ -85,12 +85,9 @@ def against_images(results: list[Result], title: str) -> Figure:
 
 def _best_of_each(results: list[Result]) -> dict[str, Result]:
     """Of each preset the run with the least test error."""
-    best: dict[str, tuple[float, Result]] = {}
-    for result in results:
-        test = test_of(result)
-        if test is not None and test["exact_error"] < best.get(result.preset, (math.inf, result))[0]:
-            best[result.preset] = (test["exact_error"], result)
-    return {preset: result for preset, (_, result) in best.items()}
+    tested = [(test["exact_error"], result) for result in results if (test := test_of(result)) is not None]
+    tested.sort(key=lambda pair: pair[0], reverse=True)
+    return {result.preset: result for _, result in tested}  # of each preset the last one stays
 
 
 def against_glimpses(results: list[Result]) -> Figure:

@@ -9,12 +9,12 @@ import torch
 from ..model import OCRA
 from ..presets import PRESETS
 from .groups import Group, group_results, has_failed, test_of
-from .milestones import AUTHORS_ERROR, AUTHORS_IMAGES, Milestone, milestone
+from .milestones import AUTHORS_ERROR, AUTHORS_IMAGES, Milestone, milestones
 from .plan import TABLES, paper_images
 from .results import Result
 from .words import NOTHING, hours, interval, markdown_table, millions, percent, spread
 
-NOT_RUN = "not run"
+NOT_RUN, NOT_TESTED = "not run", "not tested"
 PAPER = "the paper's error, % (not ours)"
 
 HEAD = """# Results
@@ -53,11 +53,12 @@ def _main_table(name: str, groups: list[Group]) -> str:
     titles += ["test images", PAPER, "paper's images"]
     rows, shown = [], []
     for preset in table.presets:
-        own = [group for group in groups if group.preset == preset and not _is_trial(group)]
-        trials = sum(len(group.results) for group in groups if group.preset == preset and _is_trial(group))
-        own.sort(key=lambda group: 1.0 if group.error is None else group.error)
-        rows += [_row(group) for group in own] or [_empty_row(preset, trials)]
-        shown += own
+        own = [group for group in groups if group.preset == preset]
+        judged = [group for group in own if not _is_trial(group)]
+        judged.sort(key=lambda group: 1.0 if group.error is None else group.error)
+        trials = sum(len(group.results) for group in own if _is_trial(group))
+        rows += [_row(group) for group in judged] or [_empty_row(preset, trials)]
+        shown += judged
     rows += [
         [model, size or NOTHING, *[NOTHING] * 6, f"{error} (quoted)", NOTHING]
         for model, size, error in table.others
@@ -93,7 +94,7 @@ def _empty_row(preset: str, trials: int = 0) -> list[str]:
     start = [
         f"`{preset}`",
         parameters(preset),
-        "not tested" if trials else NOT_RUN,
+        NOT_TESTED if trials else NOT_RUN,
         str(trials),
         *[NOTHING] * 4,
     ]
@@ -107,7 +108,7 @@ def _label(group: Group) -> str:
 def _error(group: Group) -> str:
     errors = group.figures("exact_error")
     if not errors:
-        return "failed" if group.failures else "not tested"
+        return "failed" if group.failures else NOT_TESTED
     if len(errors) > 1:
         return spread(errors)
     test = test_of(group.scored[0])
@@ -172,12 +173,9 @@ def _mse(group: Group) -> str:
 
 def _first_below(results: list[Result]) -> str:
     """How soon multimnist-3 reached what the authors' program had after one pass."""
-    fresh = [result for result in results if result.preset == "multimnist-3" and not result.start_from]
-    found = [(result, milestone(result)) for result in fresh]
     rows = [
         [f"{result.name}", f"{point.images:,}", _cpu(point), f"{percent(point.error)}"]
-        for result, point in found
-        if point is not None
+        for result, point in milestones(results)
     ]
     goal = f"{percent(AUTHORS_ERROR)} % exact error"
     text = (

@@ -7,7 +7,6 @@ import math
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
 
 from ..errors import OcraError
 from ..model import OCRA
@@ -60,6 +59,9 @@ class State:
         )
         self.progress = Progress(processes=group.size)
         self._flat = {"model": values.data, "average": self.average, **moments}
+        self._kept = {"updates": self.updates}
+        if self.whitening is not None:
+            self._kept |= {f"whitening.{name}": value for name, value in self.whitening.tensors().items()}
 
     def checkpoint(self) -> Checkpoint:
         """A checkpoint of this very moment."""
@@ -68,13 +70,8 @@ class State:
             for kind, flat in self._flat.items()
             for name, value in self.parameters.unflatten(flat).items()
         }
-        others = {"updates": self.updates, "random_state": torch.get_rng_state(), **self._whitening_tensors()}
+        others = {**self._kept, "random_state": torch.get_rng_state()}
         return Checkpoint({**tensors, **others}, dataclasses.asdict(self.progress))
-
-    def _whitening_tensors(self) -> dict[str, Tensor]:
-        if self.whitening is None:
-            return {}
-        return {f"whitening.{name}": value for name, value in self.whitening.tensors().items()}
 
     def restore(self, checkpoint: Checkpoint | None) -> None:
         """Take over a checkpoint; the first process has read it (or None) and tells the others."""
@@ -83,15 +80,14 @@ class State:
             for kind, flat in self._flat.items():
                 for name, place in self.parameters.unflatten(flat).items():
                     place.copy_(tensors[f"{kind}.{name}"])
-            self.updates.copy_(tensors["updates"])
-            for name, place in self._whitening_tensors().items():
-                if name not in tensors:
-                    raise OcraError(
-                        "The checkpoint is of a run without training.whitening; set it to 0 in its config.json."
-                    )
+            if not self._kept.keys() <= tensors.keys():
+                raise OcraError(
+                    "The checkpoint is of a run without training.whitening; set it to 0 in its config.json."
+                )
+            for name, place in self._kept.items():
                 place.copy_(tensors[name])
             torch.set_rng_state(tensors["random_state"])
             self.progress = Progress(**{**checkpoint.state, "processes": self.group.size})
-        for tensor in (*self._flat.values(), self.updates, *self._whitening_tensors().values()):
+        for tensor in (*self._flat.values(), *self._kept.values()):
             tensor.copy_(self.group.spread(tensor))
         self.progress = Progress(**self.group.spread_json(dataclasses.asdict(self.progress)))

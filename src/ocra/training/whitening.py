@@ -64,7 +64,7 @@ class Whitening:
                 if step % INVERT_EVERY == 0 or step < INVERT_EVERY:
                     self.roots[name].copy_(inverse_root(covariance))
             change = of_equal_length(mean @ self.roots[name], GATES if name.startswith(LSTMS) else 1)
-            weight.copy_(before[name]).sub_(change, alpha=rate)
+            torch.sub(before[name], change, alpha=rate, out=weight)
 
     def tensors(self) -> dict[str, Tensor]:
         """What a checkpoint keeps, by name, to be read and filled in place."""
