@@ -67,6 +67,13 @@ def test_what_has_an_order_is_looked_at_in_that_order() -> None:
         assert (cost < 1e-5) == right
 
 
+def test_a_tall_narrow_object_asks_for_a_window_as_large_as_its_box() -> None:
+    tall = parts_of(torch.tensor([[30, 20, 16, 49]]), (3,))
+    middle = (37.5, 44.0)
+    costs = [loss(windows_on(middle, width=CLOSE * width), tall) for width in (16, 28, 49)]
+    assert costs[1] == pytest.approx(0, abs=1e-6) and costs[0] > 0.05 and costs[2] > 0.05
+
+
 def test_descending_leads_to_both_objects() -> None:
     parameters = torch.tensor([[49.5, 49.5], [45, 45], [45, 45], [55, 55], [55, 55]]).requires_grad_()
     stride = torch.full((1, 5), 5.0)

@@ -15,9 +15,9 @@ from .trace import Windows
 WHOLE = 0.92
 """Width of the first window, as a share of the image."""
 CLOSE = 1.15
-"""Width of a close look, as a share of the object."""
+"""Width of a close look, as a share of the side of a square as large as the object's box."""
 NEAR = 0.3
-"""Distance, in widths of the object, up to which the pull grows; further off it is the same everywhere."""
+"""Distance, in sides of that square, up to which the pull grows; further off it is the same everywhere."""
 WIDTH_WEIGHT = 0.3
 MOST_OBJECTS = 5
 """Every order of the objects is compared with the windows, and 5! are enough."""
@@ -58,10 +58,10 @@ def _close_looks(windows: Windows, parts: Parts, size: int) -> Tensor:
     boxes = parts.boxes.to(windows.center.dtype)
     there = parts.classes >= 0
     middle = boxes[:, :, :2] + (boxes[:, :, 2:] - 1) / 2
-    extent = boxes[:, :, 2:].amax(2).clamp(min=1)[:, None]  # [batch, 1, objects]
-    way = (windows.center[:, 1:, None] - middle[:, None]) / extent[..., None]
+    side = boxes[:, :, 2:].prod(2).sqrt().clamp(min=1)[:, None]  # [batch, 1, objects]
+    way = (windows.center[:, 1:, None] - middle[:, None]) / side[..., None]
     away = F.smooth_l1_loss(way, torch.zeros_like(way), reduction="none", beta=NEAR).sum(3)
-    zoom = (windows.width(size)[:, 1:, None] / (CLOSE * extent)).log()
+    zoom = (windows.width(size)[:, 1:, None] / (CLOSE * side)).log()
     return (away + WIDTH_WEIGHT * zoom.square()) * there[:, None]
 
 

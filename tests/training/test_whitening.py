@@ -10,6 +10,8 @@ from tiny_runs import tiny, write_config
 
 import ocra
 from ocra.errors import OcraError
+from ocra.training.channel import Channel, SharedMatrices
+from ocra.training.distribution import Group, PeerLost
 from ocra.training.initialise import build_model
 from ocra.training.whitening import Whitening, inverse_root, of_equal_length
 
@@ -35,7 +37,7 @@ def test_a_step_treats_all_directions_alike_and_has_its_length() -> None:
     torch.manual_seed(0)
     gradient = correlated(64, 16)
     weights = {"encoder.weight_ih": torch.zeros(64, 16), "convolution1.weight": torch.zeros(64, 16)}
-    whitening = Whitening(weights, dict.fromkeys(weights, gradient))
+    whitening = Whitening(weights, dict.fromkeys(weights, gradient), Group())
     with whitening.instead(0.1, step=0):
         for weight in weights.values():
             weight += 5  # what Adam might do
@@ -49,12 +51,24 @@ def test_a_step_treats_all_directions_alike_and_has_its_length() -> None:
 
 
 def test_no_gradient_makes_no_step() -> None:
-    wide = Whitening({"encoder.weight_ih": torch.ones(8, 2592)}, {})
+    wide = Whitening({"encoder.weight_ih": torch.ones(8, 2592)}, {}, Group())
     assert not wide.tensors()  # left to Adam
     weights = {"primary.weight": torch.ones(8, 4)}
-    with Whitening(weights, {"primary.weight": torch.zeros(8, 4)}).instead(0.1, step=0):
+    with Whitening(weights, {"primary.weight": torch.zeros(8, 4)}, Group()).instead(0.1, step=0):
         weights["primary.weight"] += 1
     assert torch.equal(weights["primary.weight"], torch.ones(8, 4))
+
+
+def test_a_step_is_finished_even_if_the_other_process_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    def lost(self: Channel) -> torch.Tensor:
+        raise PeerLost("Another process of this run has ended.")
+
+    matrices = SharedMatrices(Group(), {"one": torch.Size([6, 2]), "other": torch.Size([3, 4])})
+    matrices._parts = {"one": [slice(0, 3), slice(3, 6)], "other": [slice(0, 1), slice(1, 3)]}
+    monkeypatch.setattr(Channel, "add_up", lost)
+    made = matrices.make(lambda name, rows: torch.full((rows.stop - rows.start, 1), float(len(name))))
+    assert torch.equal(made["one"], torch.full((6, 2), 3.0))
+    assert torch.equal(made["other"], torch.full((3, 4), 5.0))
 
 
 def test_blocks_of_a_change_have_equal_length() -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from .distribution import Group
+from .distribution import Group, PeerLost
 from .sampling import share
 
 # Linux keeps it in memory; elsewhere the all-reduce has to do.
@@ -32,6 +33,11 @@ class Channel:
             self.mine, self.total = self._rows[group.rank], self._rows[-1]
             self._part = share(group.rank, group.size, length)
 
+    @property
+    def in_memory(self) -> bool:
+        """Whether adding up costs no more than going through memory: on one machine, or alone."""
+        return self._rows is not None or self._group.size == 1
+
     def add_up(self) -> Tensor:
         """The sum over all processes: float32 [length]. Read it, but write to `mine` only."""
         if self._rows is None:
@@ -40,6 +46,46 @@ class Channel:
         torch.sum(self._rows[:-1, self._part], 0, out=self.total[self._part])
         self._group.meet()  # all parts are added up
         return self.total
+
+
+class SharedMatrices:
+    """Matrices [rows, columns] by name, of which each process works out some rows, and all have all.
+
+    Without shared memory a process works out all rows by itself, which is faster than asking for them.
+    """
+
+    def __init__(self, group: Group, shapes: dict[str, torch.Size]) -> None:
+        length = sum(shape.numel() for shape in shapes.values())
+        channel = Channel(group, length)
+        if not channel.in_memory:
+            group = Group(device=group.device)
+            channel = Channel(group, length)
+        self._channel, self._rank = channel, group.rank
+        self._parts = {
+            name: [share(rank, group.size, shape[0]) for rank in range(group.size)]
+            for name, shape in shapes.items()
+        }
+        self._mine, self._whole = _views(channel.mine, shapes), _views(channel.total, shapes)
+
+    def make(self, rows: Callable[[str, slice], Tensor]) -> dict[str, Tensor]:
+        """All matrices, to be read only, from a function that works out some rows of one of them."""
+        for name, parts in self._parts.items():
+            self._mine[name][parts[self._rank]] = rows(name, parts[self._rank])
+        try:
+            self._channel.add_up()  # what is not a process's own has stayed zero
+        except (
+            PeerLost
+        ):  # which the next step will find out as well; this one is half made and has to be finished
+            for name, parts in self._parts.items():
+                for part in parts:
+                    self._whole[name][part] = rows(name, part)
+        return self._whole
+
+
+def _views(flat: Tensor, shapes: dict[str, torch.Size]) -> dict[str, Tensor]:
+    """Matrices of these shapes one after the other in a vector."""
+    parts = flat.split([shape.numel() for shape in shapes.values()])
+    return {name: part.view(shape) for (name, shape), part in zip(shapes.items(), parts, strict=True)}
 
 
 def _shared_rows(group: Group, length: int) -> Tensor | None:

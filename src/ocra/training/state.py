@@ -54,9 +54,9 @@ class State:
         moments = {"exp_avg": torch.zeros_like(values), "exp_avg_sq": torch.zeros_like(values)}
         self.optimiser.state[values] = {"step": self.updates, **moments}
         means = self.parameters.unflatten(moments["exp_avg"])
-        self.whitening = (
-            Whitening(self.parameters.unflatten(values.data), means) if training.whitening else None
-        )
+        self.whitening = None
+        if training.whitening:
+            self.whitening = Whitening(self.parameters.unflatten(values.data), means, group)
         self.progress = Progress(processes=group.size)
         self._flat = {"model": values.data, "average": self.average, **moments}
         self._kept = {"updates": self.updates}

@@ -13,6 +13,9 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
+from .channel import SharedMatrices
+from .distribution import Group
+
 LSTMS = ("encoder.weight", "decoder.weight")
 MATRICES = (*LSTMS, "primary.weight")
 """What the names of the whitened weights begin with: more than nine tenths of a network."""
@@ -33,9 +36,10 @@ class Whitening:
     """What is remembered of the gradients of the large matrices, and the steps that are made of it.
 
     weights, means: the weights and their mean gradients as Adam keeps them, by name, to be read and moved in place.
+    group: the processes that share the largest product, that with the roots; all of them remember the same.
     """
 
-    def __init__(self, weights: dict[str, Tensor], means: dict[str, Tensor]) -> None:
+    def __init__(self, weights: dict[str, Tensor], means: dict[str, Tensor], group: Group) -> None:
         self.weights = {
             name: value
             for name, value in weights.items()
@@ -46,6 +50,7 @@ class Whitening:
             name: value.new_zeros(value.shape[1], value.shape[1]) for name, value in self.weights.items()
         }
         self.roots = {name: torch.zeros_like(value) for name, value in self.covariances.items()}
+        self.changes = SharedMatrices(group, {name: value.shape for name, value in self.weights.items()})
 
     @contextmanager
     @torch.no_grad()
@@ -56,15 +61,21 @@ class Whitening:
         """
         before = {name: value.clone() for name, value in self.weights.items()}
         yield
-        for name, weight in self.weights.items():
-            mean, covariance = self.means[name], self.covariances[name]
-            if step % WATCH_EVERY == 0:
-                memory = min(MEMORY, 1 - 1 / (1 + step // WATCH_EVERY))
-                covariance.mul_(memory).addmm_(mean.T, mean, alpha=1 - memory)
-                if step % INVERT_EVERY == 0 or step < INVERT_EVERY:
-                    self.roots[name].copy_(inverse_root(covariance))
-            change = of_equal_length(mean @ self.roots[name], GATES if name.startswith(LSTMS) else 1)
-            torch.sub(before[name], change, alpha=rate, out=weight)
+        if step % WATCH_EVERY == 0:
+            self._watch(step)
+        changes = self.changes.make(lambda name, rows: self.means[name][rows] @ self.roots[name])
+        for name, change in changes.items():
+            change = of_equal_length(change, GATES if name.startswith(LSTMS) else 1)
+            torch.sub(before[name], change, alpha=rate, out=self.weights[name])
+
+    def _watch(self, step: int) -> None:
+        """Take the mean gradients into the covariances, and now and then the roots from those."""
+        memory = min(MEMORY, 1 - 1 / (1 + step // WATCH_EVERY))
+        for name, covariance in self.covariances.items():
+            mean = self.means[name]
+            covariance.mul_(memory).addmm_(mean.T, mean, alpha=1 - memory)
+            if step % INVERT_EVERY == 0 or step < INVERT_EVERY:
+                self.roots[name].copy_(inverse_root(covariance))
 
     def tensors(self) -> dict[str, Tensor]:
         """What a checkpoint keeps, by name, to be read and filled in place."""
