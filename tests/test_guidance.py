@@ -63,8 +63,16 @@ def test_the_glimpses_of_a_missing_object_are_free() -> None:
 def test_what_has_an_order_is_looked_at_in_that_order() -> None:
     one, other = MIDDLES
     for order, right in (((one, one, other, other), True), ((other, other, one, one), False)):
-        cost = guide_loss(windows_on(*order), parts_of(), IMAGE, SIZE, ordered=True)
+        cost = guide_loss(windows_on(*order), parts_of(), IMAGE, SIZE, in_order_over=5)
         assert (cost < 1e-5) == right
+
+
+def test_with_fewer_glimpses_at_first_the_order_keeps_its_pace() -> None:
+    one, other = MIDDLES
+    for planned, right in ((5, (one, one)), (3, (one, other))):
+        for centers in ((one, one), (one, other)):
+            cost = guide_loss(windows_on(*centers), parts_of(), IMAGE, SIZE, in_order_over=planned)
+            assert (cost < 1e-5) == (centers == right)
 
 
 def test_a_tall_narrow_object_asks_for_a_window_as_large_as_its_box() -> None:

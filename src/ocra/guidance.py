@@ -24,21 +24,23 @@ MOST_OBJECTS = 5
 
 
 def guide_loss(
-    windows: Windows, parts: Parts, image: tuple[int, int], size: int, ordered: bool = False
+    windows: Windows, parts: Parts, image: tuple[int, int], size: int, in_order_over: int = 0
 ) -> Tensor:
     """How far the read windows are from seeing the whole image first and then each object close by, a scalar.
 
-    The glimpses after the first are shared out among the objects: in the order that costs least, so that the
-    network finds its own, or, if `ordered`, in theirs. Those of an object that is missing are free. image: height
-    and width in pixels; size: filters along a side of a glimpse.
+    The glimpses after the first are shared out among the objects, in the order that costs least, so that the network
+    finds its own. With `in_order_over` it is their own order, shared out over that many glimpses, of which there may
+    be fewer yet. Glimpses of an object that is missing are free. image: height and width in pixels; size: filters
+    along a side of a glimpse.
     """
     whole = _first_look(windows, image, size)
     if windows.stride.shape[1] == 1:
         return whole.mean()
     costs = _close_looks(windows, parts, size)
     _, later, objects = costs.shape
-    turns = torch.arange(later) * objects // later  # whose turn it is at each glimpse
-    choices = [tuple(range(objects))] if ordered else list(permutations(range(objects)))
+    planned = max(in_order_over - 1, later)
+    turns = torch.arange(later) * objects // planned  # whose turn it is at each glimpse
+    choices = [tuple(range(objects))] if in_order_over else list(permutations(range(objects)))
     orders = torch.tensor(choices)[:, turns]  # [orders, later]
     by_order = costs[:, torch.arange(later), orders].mean(2)  # [batch, orders]
     return (whole + by_order.amin(1)).mean()

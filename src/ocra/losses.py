@@ -69,10 +69,13 @@ class Losses(NamedTuple):
     guide: Tensor
 
 
-def compute_losses(trace: Trace, batch: Batch, config: LossConfig, guide: float = 0.0) -> Losses:
+def compute_losses(
+    trace: Trace, batch: Batch, config: LossConfig, guide: float = 0.0, planned: int = 0
+) -> Losses:
     """The loss of one pass over a batch.
 
-    guide: weight of the pull of the windows to the objects, for a recorded trace and a batch with its parts.
+    guide: weight of the pull of the windows to the objects, for a recorded trace and a batch with its parts;
+    planned: glimpses in which a sequence is to be read in the end, if this pass has fewer.
     """
     scores = normalised_scores(trace) if config.normalise_scores else trace.scores
     margin = margin_loss(scores, batch.counts, config.margin, config.absent_weight, config.excess_weight)
@@ -85,8 +88,9 @@ def compute_losses(trace: Trace, batch: Batch, config: LossConfig, guide: float 
         if trace.read_windows is None or trace.glimpses is None or batch.parts is None:
             raise OcraError("Guidance needs a model with glimpses, record=True, and a batch with its parts.")
         height, width = batch.images.shape[2:]
-        size, ordered = trace.glimpses.shape[-1], batch.sequence is not None
-        pull = guide_loss(trace.read_windows, batch.parts, (height, width), size, ordered)
+        taken, size = trace.glimpses.shape[1], trace.glimpses.shape[-1]
+        in_order_over = 0 if batch.sequence is None else max(planned, taken)
+        pull = guide_loss(trace.read_windows, batch.parts, (height, width), size, in_order_over)
     total = margin + config.reconstruction_weight * reconstruction + config.readout_weight * readout
     return Losses(total + guide * pull, margin, reconstruction, readout, pull)
 

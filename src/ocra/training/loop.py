@@ -121,10 +121,11 @@ class Run:
         batch = on_device(batch, self.group.device)
         channel.mine.zero_()
         with autocast(training.precision, self.group.device):
-            glimpses = glimpse_count(training, self.spec.model.glimpses, seen)
+            planned = self.spec.model.glimpses
+            glimpses = glimpse_count(training, planned, seen)
             attended = self.spec.loss.needs_attended
             trace = self.model(batch.images, glimpses=glimpses, attended=attended, record=guide > 0)
-            losses = compute_losses(trace, batch, self.loss(seen), guide)
+            losses = compute_losses(trace, batch, self.loss(seen), guide, planned)
         weight = len(indices) / training.batch  # so that the sum over processes is the mean over the batch
         (losses.total * weight).backward()
         error = wrong_answers(trace, batch, answer_rule(self.task)).float().mean()
