@@ -89,7 +89,7 @@ def compute_losses(
             raise OcraError("Guidance needs a model with glimpses, record=True, and a batch with its parts.")
         height, width = batch.images.shape[2:]
         taken, size = trace.glimpses.shape[1], trace.glimpses.shape[-1]
-        in_order_over = 0 if batch.sequence is None else max(planned, taken)
+        in_order_over = 0 if batch.sequence is None else planned or taken
         pull = guide_loss(trace.read_windows, batch.parts, (height, width), size, in_order_over)
     total = margin + config.reconstruction_weight * reconstruction + config.readout_weight * readout
     return Losses(total + guide * pull, margin, reconstruction, readout, pull)

@@ -73,9 +73,8 @@ class SharedMatrices:
             self._mine[name][parts[self._rank]] = rows(name, parts[self._rank])
         try:
             self._channel.add_up()  # what is not a process's own has stayed zero
-        except (
-            PeerLost
-        ):  # which the next step will find out as well; this one is half made and has to be finished
+        except PeerLost:
+            # The next step will meet it again and end the run; this one is half made and has to be finished.
             for name, parts in self._parts.items():
                 for part in parts:
                     self._whole[name][part] = rows(name, part)
