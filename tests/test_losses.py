@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 
+from ocra.capsules import squash
 from ocra.data.task import Batch
 from ocra.errors import OcraError
 from ocra.losses import (
@@ -14,6 +17,7 @@ from ocra.losses import (
     normalised_scores,
     readout_loss,
     reconstruction_target,
+    share_loss,
 )
 from ocra.trace import Trace
 
@@ -46,6 +50,32 @@ def test_a_score_of_half_an_object_too_much_costs_nothing_unless_asked_for() -> 
     scores, counts = torch.tensor([[1.7, 2.4, 0.0]]), torch.tensor([[1.0, 2.0, 0.0]])
     assert margin_loss(scores, counts) == 0
     assert margin_loss(scores, counts, excess_weight=0.5) == pytest.approx(0.5 * 0.2**2)
+
+
+def test_scores_in_the_shares_of_the_counts_cost_least() -> None:
+    counts = torch.tensor([[1.0, 1.0, 0.0, 0.0], [0.0, 2.0, 0.0, 0.0]])
+    entropy = math.log(2) / 2  # two classes in the first image, one in the second
+    assert share_loss(3 * counts, counts).item() == pytest.approx(entropy, abs=1e-3)
+    assert share_loss(torch.tensor([[1.0, 1.0, 0.5, 0.0], [0.0, 1.0, 0.0, 0.0]]), counts) > entropy + 0.1
+
+
+def test_the_share_loss_is_summed_over_digits_and_free_without_objects() -> None:
+    scores, counts = (
+        torch.rand(4, 5, 11),
+        torch.nn.functional.one_hot(torch.randint(0, 11, (4, 5)), 11).float(),
+    )
+    digits = sum(share_loss(scores[:, k], counts[:, k]) for k in range(5))
+    assert torch.allclose(share_loss(scores, counts), digits)
+    assert share_loss(scores, torch.zeros(4, 5, 11)) == 0
+
+
+def test_a_capsule_that_is_wrongly_silent_learns_from_the_share_loss() -> None:
+    vectors = torch.full((1, 3, 2), 0.01, requires_grad=True)
+    _, lengths = squash(vectors)
+    scores, counts = lengths + torch.tensor([[0.0, 0.9, 0.0]]), torch.tensor([[1.0, 1.0, 0.0]])
+    (by_margin,) = torch.autograd.grad(margin_loss(scores, counts), vectors, retain_graph=True)
+    (by_share,) = torch.autograd.grad(share_loss(scores, counts), vectors)
+    assert (by_share[0, 0] < 10 * by_margin[0, 0]).all() and (by_margin[0, 0] < 0).all()
 
 
 def test_normalisation_makes_the_largest_score_one() -> None:
@@ -86,16 +116,32 @@ def test_total_is_the_weighted_sum_of_its_parts() -> None:
     trace = Trace(lengths.sum(1), torch.rand(4, 1, 4, 4), lengths, readout=torch.rand(4, 5, 11))
     losses = compute_losses(trace, batch, LossConfig(200.0, normalise_scores=False))
     assert torch.allclose(losses.total, losses.margin + 200 * losses.reconstruction + 10 * losses.readout)
-    assert losses.readout > 0
+    assert losses.readout > 0 and losses.share == 0
 
 
+def test_the_share_loss_is_of_scores_and_readout() -> None:
+    sequence = torch.randint(0, 11, (4, 5))
+    batch = Batch(torch.rand(4, 1, 4, 4), torch.randint(0, 2, (4, 14)).float(), sequence)
+    lengths = torch.rand(4, 12, 14)
+    trace = Trace(lengths.sum(1), torch.rand(4, 1, 4, 4), lengths, readout=torch.rand(4, 5, 11))
+    without = compute_losses(trace, batch, LossConfig(normalise_scores=False))
+    losses = compute_losses(trace, batch, LossConfig(normalise_scores=False, share_weight=0.5))
+    wanted = torch.nn.functional.one_hot(sequence, 11).float()
+    assert torch.allclose(
+        losses.share, share_loss(trace.scores, batch.counts) + share_loss(trace.readout, wanted)
+    )
+    assert torch.allclose(losses.total, without.total + 0.5 * losses.share)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5])
 @pytest.mark.parametrize("mask", ["none", "authors", "paper"])
-def test_black_image_and_silent_capsules_give_finite_loss_and_gradient(mask: str) -> None:
+def test_black_image_and_silent_capsules_give_finite_loss_and_gradient(mask: str, share: float) -> None:
     lengths = torch.zeros(2, 3, 10, requires_grad=True)
     canvas = torch.zeros(2, 1, 4, 4, requires_grad=True)
     batch = Batch(torch.zeros(2, 1, 4, 4), torch.eye(10)[:2])
     trace = trace_of(lengths, canvas, torch.zeros(2, 1, 4, 4))
-    loss = compute_losses(trace, batch, LossConfig(reconstruction_mask=mask)).total  # type: ignore[arg-type]
+    config = LossConfig(reconstruction_mask=mask, share_weight=share)  # type: ignore[arg-type]
+    loss = compute_losses(trace, batch, config).total
     loss.backward()
     assert loss.isfinite()
     assert lengths.grad is not None and lengths.grad.isfinite().all()
@@ -109,6 +155,7 @@ def test_black_image_and_silent_capsules_give_finite_loss_and_gradient(mask: str
         {"margin": float("nan")},
         {"excess_weight": -0.5},
         {"excess_weight": 0.5},  # normalised scores count nothing
+        {"share_weight": float("inf")},
         {"reconstruction_mask": "both"},
     ],
 )

@@ -55,7 +55,8 @@ def test_ablations_without_glimpses_differ_by_the_hidden_to_hidden_weights() -> 
 )
 def test_hyperparameters_of_the_papers_table(name: str, weight: float, mask: str, clip: bool) -> None:
     spec = preset(name, "paper")
-    assert spec.loss.reconstruction_weight == weight and spec.loss.excess_weight == 0
+    assert spec.loss.reconstruction_weight == weight
+    assert spec.loss.excess_weight == spec.loss.share_weight == 0
     assert spec.loss.reconstruction_mask == mask
     assert spec.model.clip_canvas == clip
     assert spec.loss.normalise_scores == (spec.task.name == "multimnist")

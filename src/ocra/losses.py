@@ -15,6 +15,8 @@ from .trace import Trace
 
 # Far below any score or mask that means something; keeps 0 / 0 out of a black image.
 SMALLEST_MAXIMUM = 1e-6
+# Added to scores before their logarithm, so that a silent class costs a finite amount.
+SILENT = 1e-4
 # Halfway to the next object: beyond it a score says more of a class than there is.
 EXCESS = 0.5
 
@@ -38,9 +40,19 @@ class LossConfig:
     excess_weight: float = 0.0
     """Weight of a class that is there and scores half an object more than its count; for tasks that count.
     Paper: none."""
+    share_weight: float = 0.0
+    """Weight of the share loss: each class is to have that share of all scores that it has of the objects, and each
+    digit read out the whole of its scores. Paper: none."""
 
     def __post_init__(self) -> None:
-        for name in ("reconstruction_weight", "margin", "absent_weight", "readout_weight", "excess_weight"):
+        weights = (
+            "reconstruction_weight",
+            "absent_weight",
+            "readout_weight",
+            "excess_weight",
+            "share_weight",
+        )
+        for name in ("margin", *weights):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
                 raise OcraError(f"loss.{name} must be a number of at least 0, not {value!r}.")
@@ -66,6 +78,7 @@ class Losses(NamedTuple):
     margin: Tensor
     reconstruction: Tensor
     readout: Tensor
+    share: Tensor
     guide: Tensor
 
 
@@ -81,9 +94,13 @@ def compute_losses(
     margin = margin_loss(scores, batch.counts, config.margin, config.absent_weight, config.excess_weight)
     target = reconstruction_target(batch.images, trace.attended, config.reconstruction_mask)
     reconstruction = F.mse_loss(trace.canvas, target)
-    readout, pull = margin.new_zeros(()), margin.new_zeros(())
+    readout, share, pull = (margin.new_zeros(()) for _ in range(3))
+    if config.share_weight:
+        share = share_loss(trace.scores, batch.counts)
     if trace.readout is not None and batch.sequence is not None:
         readout = readout_loss(trace.readout, batch.sequence, config.margin, config.absent_weight)
+        if config.share_weight:
+            share = share + share_loss(trace.readout, one_hot_sequence(trace.readout, batch.sequence))
     if guide > 0:
         if trace.read_windows is None or trace.glimpses is None or batch.parts is None:
             raise OcraError("Guidance needs a model with glimpses, record=True, and a batch with its parts.")
@@ -92,7 +109,8 @@ def compute_losses(
         in_order_over = 0 if batch.sequence is None else planned or taken
         pull = guide_loss(trace.read_windows, batch.parts, (height, width), size, in_order_over)
     total = margin + config.reconstruction_weight * reconstruction + config.readout_weight * readout
-    return Losses(total + guide * pull, margin, reconstruction, readout, pull)
+    total = total + config.share_weight * share + guide * pull
+    return Losses(total, margin, reconstruction, readout, share, pull)
 
 
 def margin_loss(
@@ -112,6 +130,18 @@ def margin_loss(
     if excess_weight:
         present = present + excess_weight * counts.clamp(0, 1) * F.relu(scores - counts - EXCESS).square()
     return (present + absent).sum(1).mean()
+
+
+def share_loss(scores: Tensor, counts: Tensor) -> Tensor:
+    """Mean over images of the cross-entropy of the shares of scores and counts, both [batch, ..., classes].
+
+    The slope of a length is zero at zero, so in the margin loss a capsule that is wrongly silent hardly learns; the
+    slope of its logarithm is not. Sums over what is between batch and classes. No objects, no cost.
+    """
+    wanted = counts / counts.sum(-1, keepdim=True).clamp(min=1)
+    scores = scores + SILENT
+    given = scores.log() - scores.sum(-1, keepdim=True).log()
+    return -(wanted * given).sum() / len(scores)
 
 
 def normalised_scores(trace: Trace) -> Tensor:
@@ -139,5 +169,10 @@ def readout_loss(
     readout: Tensor, sequence: Tensor, margin: float = 0.1, absent_weight: float = 0.5
 ) -> Tensor:
     """Margin loss on all outputs of readout [batch, digits, classes] for a sequence [batch, digits]."""
-    targets = F.one_hot(sequence, readout.shape[2]).to(readout.dtype)
+    targets = one_hot_sequence(readout, sequence)
     return margin_loss(readout.flatten(1), targets.flatten(1), margin, absent_weight)
+
+
+def one_hot_sequence(readout: Tensor, sequence: Tensor) -> Tensor:
+    """What a readout [batch, digits, classes] should be for a sequence [batch, digits]."""
+    return F.one_hot(sequence, readout.shape[2]).to(readout.dtype)

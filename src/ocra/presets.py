@@ -184,7 +184,7 @@ def preset(name: str, recipe: Recipe = "default") -> Spec:
     if recipe != "paper":
         raise UsageError(f"There is no recipe '{recipe}'; choose default or paper.")
     weight = PAPER_RECONSTRUCTION.get(name, 3.0)
-    loss = replace(spec.loss, reconstruction_weight=weight, excess_weight=0.0)
+    loss = replace(spec.loss, reconstruction_weight=weight, excess_weight=0.0, share_weight=0.0)
     return replace(spec, loss=loss, training=paper_training(PAPER_IMAGES[spec.task.name]))
 
 

@@ -113,7 +113,7 @@ def _curves(log: Log) -> str:
 
     loss = [
         ("total", "loss"), ("margin", "margin_loss"), ("reconstruction", "reconstruction_loss"),
-        ("readout", "readout_loss"), ("guide", "guide_loss"),
+        ("readout", "readout_loss"), ("share", "share_loss"), ("guide", "guide_loss"),
     ]  # fmt: skip
     groups: list[tuple[str, str, list[Curve | None], dict[str, Any]]] = [
         ("error", "Image-level error",

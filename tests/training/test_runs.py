@@ -136,8 +136,8 @@ def test_log_lines_have_all_figures(finished: Path) -> None:
     assert all(0 <= record["silent_glimpses"] <= tiny().model.glimpses for record in validations)
     for record in reports:
         assert {
-            "step", "images", "loss", "margin_loss", "reconstruction_loss", "readout_loss", "guide_loss", "error",
-            "learning_rate", "images_per_second", "gradient_norm", "skipped",
+            "step", "images", "loss", "margin_loss", "reconstruction_loss", "readout_loss", "share_loss", "guide_loss",
+            "error", "learning_rate", "images_per_second", "gradient_norm", "skipped",
         } == record.keys()  # fmt: skip
         assert record["step"] * 32 == record["images"] and 0 <= record["error"] <= 1
 

@@ -93,6 +93,7 @@ def _recipe(result: Result, images_seen: int, storage: str) -> str:
         ["shown at first where the objects are", _guided(training)],
         ["weight of reconstruction", _reconstruction(loss["reconstruction_weight"], training)],
         ["weight of scores half an object too high", f"{loss.get('excess_weight', 0.0):g}"],
+        ["weight of each class's share of the scores", f"{loss.get('share_weight', 0.0):g}"],
         ["started from", result.start_from or "random weights"],
         ["stored as", storage],
         [

@@ -45,7 +45,7 @@ from .summary import done, summarise, weights_metadata
 
 MOST_BAD_STEPS = 10
 FIXED_SEED = 0  # validation and test images are the same for every run
-REPORTED = ("loss", "margin_loss", "reconstruction_loss", "readout_loss", "guide_loss", "error")
+REPORTED = ("loss", "margin_loss", "reconstruction_loss", "readout_loss", "share_loss", "guide_loss", "error")
 FIGURES = (*REPORTED, "stop", "cpu_seconds")  # what the processes tell each other with their gradients
 
 
