@@ -15,6 +15,7 @@ from ocra.files import write_text_atomically
 from ocra.presets import PRESETS
 from ocra.pretrained import load_with_metadata, shipped
 from ocra.reproduce.groups import test_of
+from ocra.reproduce.lineage import lineage
 from ocra.reproduce.milestones import AUTHORS_ERROR, AUTHORS_IMAGES, milestones
 from ocra.reproduce.results import read_results
 from ocra.reproduce.scores import evaluate_command
@@ -35,13 +36,14 @@ def accuracy_table() -> str:
         result = next(result for result in results if result.preset == name and result.best_images == seen)
         test = test_of(result)
         assert test is not None
+        line = lineage(result, results)
         rows.append(
             [
                 f"`{name}`",
                 f"**{percent(test['exact_error'])}** ({interval(test)})",
                 f"{test['n']:,}",
-                millions(result.images) + (f" after {result.start_from}" if result.start_from else ""),
-                hours(result.cpu_seconds),
+                f"{millions(line.images)} in {len(line.runs)} runs",
+                hours(line.cpu_seconds),
                 PRESETS[name].paper_error,
                 f"`{evaluate_command(name, test)}`",
             ]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import importlib.util
 import json
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 from fabricated import evaluation, made_up
@@ -16,7 +18,8 @@ from ocra.data import TaskConfig
 from ocra.errors import OcraError, UsageError
 from ocra.pretrained import load_with_metadata
 from ocra.reproduce.cards import model_card
-from ocra.reproduce.results import read_result, write_result
+from ocra.reproduce.lineage import lineage
+from ocra.reproduce.results import Result, read_result, write_result
 from ocra.reproduce.shipping import glimpse_counts, planned_tests, ship
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
@@ -93,7 +96,26 @@ def test_cards_of_house_numbers_forbid_commercial_use() -> None:
     assert "from 4 to all over 200 k images" in card and "weights × 0 at the start" in card
     assert "non-commercial use only" in card and "true boxes" in card and "10.07 ± 0.53" in card
     assert "Numbers of 5 digits: 90.00 %" in card and "7 not named (10.00 % of all 7)" in card
-    assert "images that first had seen are not counted" in card
+    assert "3 M images, 2.0 CPU hours in 1 run, and those of first, which are not recorded" in card
+
+
+def named(name: str, preset: str = "multimnist-3", **others: Any) -> Result:
+    """A made-up result under a name of its own."""
+    return replace(made_up(preset, **others), name=name)
+
+
+def test_a_card_counts_the_runs_that_its_run_went_on_from() -> None:
+    first = named("first", images=2_000_000)
+    second = named("second", images=600_000, start_from="first")
+    other = named("other", images=500_000, start_from="second")
+    result = named("third", "multimnist-10", images=1_000_000, start_from="second")
+    card = model_card("multimnist-10", result, others=[other, first, second, result])
+    assert "3.6 M images, 6.0 CPU hours in 3 runs |" in card and "of the next: `second`, `first`." in card
+
+
+def test_runs_that_went_on_from_each_other_are_counted_once() -> None:
+    one, two = named("one", start_from="two"), named("two", start_from="one")
+    assert [run.name for run in lineage(one, [one, two]).runs] == ["one", "two"]
 
 
 def test_a_card_is_written_from_a_recorded_result(tmp_path: Path) -> None:

@@ -181,12 +181,12 @@ def card(
     """
     from ocra import pretrained
     from ocra.reproduce.cards import model_card
-    from ocra.reproduce.results import read_result
+    from ocra.reproduce.results import read_result, read_results
 
     if into is None and name not in pretrained.shipped():
         raise UsageError(f"There are no shipped weights '{name}'; say with --into where the card goes.")
     path = (into or pretrained.find(name)) / "README.md"
-    write_text_atomically(path, model_card(name, read_result(result)))
+    write_text_atomically(path, model_card(name, read_result(result), others=read_results(result.parent)))
     print(f"{path} written from {result}")
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from ..presets import PRESETS
 from ..training.schedule import guide_end
 from .groups import test_of
+from .lineage import Lineage, lineage
 from .results import Result
 from .scores import glimpse_series, main_evaluation
 from .words import hours, interval, markdown_table, millions, percent
@@ -42,8 +44,18 @@ LICENCES = {
 }
 
 
-def model_card(name: str, result: Result, images_seen: int | None = None, storage: str = "float16") -> str:
-    """The README.md of shipped weights. images_seen: by the weights, if they are not the run's best ones."""
+def model_card(
+    name: str,
+    result: Result,
+    images_seen: int | None = None,
+    storage: str = "float16",
+    others: Iterable[Result] = (),
+) -> str:
+    """The README.md of shipped weights.
+
+    images_seen: by the weights, if they are not the run's best ones; others: results, of which some may be of the
+    runs this one went on from.
+    """
     config = result.config
     source = "svhn" if config["task"]["name"] == "svhn" else "mnist"
     licence, terms = LICENCES[source]
@@ -54,7 +66,7 @@ def model_card(name: str, result: Result, images_seen: int | None = None, storag
         f"{description}. This card is made from a recorded run, `benchmarks/results/{result.name}.json`.",
         f'```python\nimport ocra\n\nmodel = ocra.OCRA.from_pretrained("{name}")\n```',
         _data(config),
-        _recipe(result, images_seen or result.best_images, storage),
+        _recipe(lineage(result, others), images_seen or result.best_images, storage),
         _figures(name, result),
         _weaknesses(result),
         f"## Licence\n\n{terms}",
@@ -70,7 +82,8 @@ def _data(config: dict[str, Any]) -> str:
     return f"## Data\n\n{DATA[task['name']]} {splits}"
 
 
-def _recipe(result: Result, images_seen: int, storage: str) -> str:
+def _recipe(line: Lineage, images_seen: int, storage: str) -> str:
+    result = line.runs[0]
     training, loss = result.config["training"], result.config["loss"]
     rows = [
         ["images seen by these weights", f"{images_seen:,}"],
@@ -79,6 +92,7 @@ def _recipe(result: Result, images_seen: int, storage: str) -> str:
             "CPU hours of the whole run",
             f"{hours(result.cpu_seconds)} in {result.processes} process" + "es" * (result.processes > 1),
         ],
+        ["with all runs it went on from", line.in_words()],
         ["seed", str(result.seed)],
         ["date", result.date],
         ["batch", str(training["batch"])],
@@ -103,8 +117,9 @@ def _recipe(result: Result, images_seen: int, storage: str) -> str:
         ["commit", (result.commit or "unknown")[:12]],
     ]
     notes = [result.notes] if result.notes else []
-    if result.start_from:
-        notes.append(f"The images that {result.start_from} had seen are not counted above.")
+    if len(line.runs) > 1:
+        names = ", ".join(f"`{run.name}`" for run in line.runs[1:])
+        notes.append(f"It went on from the weights of these runs, each from those of the next: {names}.")
     return "\n\n".join(["## Recipe", markdown_table(["", ""], rows, 2), *notes])
 
 

@@ -23,7 +23,7 @@ from ..model import OCRA
 from ..presets import PRESETS
 from .cards import model_card
 from .groups import test_of
-from .results import Result, from_run, with_earlier_evaluations, write_result
+from .results import Result, from_run, read_results, with_earlier_evaluations, write_result
 from .scores import condense, evaluate_command
 from .settings import portable
 from .words import interval, percent
@@ -69,7 +69,9 @@ def ship(
         result = result.with_evaluation(score(model, name, task, test, threads, say))
     pretrained.save(model, target, storage, **_told(metadata, result))
     write_json_atomically(target / CHECK, glyph_check(model, task.name))
-    write_text_atomically(target / "README.md", model_card(name, result, seen, storage))
+    write_text_atomically(
+        target / "README.md", model_card(name, result, seen, storage, read_results(results))
+    )
     path = write_result(results, result)
     if (main := test_of(result)) is not None:
         say(f"{name}: exact error {percent(main['exact_error'])} % ({interval(main)}); {target}; {path}")

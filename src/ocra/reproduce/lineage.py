@@ -1,0 +1,44 @@
+"""Runs that go on from other runs: what a network cost from its random beginning on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from .results import Result
+from .words import hours, millions
+
+
+@dataclass(frozen=True)
+class Lineage:
+    """A run and all runs whose weights it goes back to, the newest first."""
+
+    runs: tuple[Result, ...]
+    unknown: str | None
+    """weights that the oldest of these runs started from and of which no run is recorded"""
+
+    @property
+    def images(self) -> int:
+        """Images seen by all runs together."""
+        return sum(run.images for run in self.runs)
+
+    @property
+    def cpu_seconds(self) -> float:
+        """CPU seconds of all runs together."""
+        return sum(run.cpu_seconds for run in self.runs)
+
+    def in_words(self) -> str:
+        """Such as: 9 M images, 6.4 CPU hours in 5 runs."""
+        count = f"{len(self.runs)} run" + "s" * (len(self.runs) > 1)
+        more = f", and those of {self.unknown}, which are not recorded" if self.unknown else ""
+        return f"{millions(self.images)} images, {hours(self.cpu_seconds)} CPU hours in {count}{more}"
+
+
+def lineage(result: Result, results: Iterable[Result]) -> Lineage:
+    """The run of a result and those it goes back to, as far as they are among the results."""
+    known = {other.name: other for other in results}
+    runs, source = [result], result.start_from
+    while source in known and known[source] not in runs:
+        runs.append(known[source])
+        source = known[source].start_from
+    return Lineage(tuple(runs), source)
