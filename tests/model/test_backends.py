@@ -12,6 +12,7 @@ import pytest
 import torch
 from model_variants import PAPER, SMALL, VARIATIONS, assert_same_trace, lively, random_images
 
+from ocra.compilation import compiled_or_eager
 from ocra.model import OCRA
 
 TESTS = Path(__file__).parent
@@ -49,6 +50,28 @@ def test_the_compiled_step_agrees_with_the_plain_one() -> None:
             ours.grad, theirs.grad, rtol=1e-3, atol=1e-5, msg=lambda text, name=name: f"{name}: {text}"
         )
     assert_same_trace(compiled(images, glimpses=7), plain(images, glimpses=7), rtol=1e-4, atol=1e-5)
+
+
+class Scale:
+    """Something whose method has to be compiled anew for each of its numbers."""
+
+    def __init__(self, factor: float) -> None:
+        self.factor = factor
+
+    def times(self, values: torch.Tensor, *, twice: bool = False) -> torch.Tensor:
+        return values * self.factor * (2 if twice else 1)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_networks_compiled_in_one_process_do_not_use_up_each_others_variants() -> None:
+    """`ocra reproduce` trains five networks one after the other."""
+    with torch._dynamo.config.patch(recompile_limit=1):
+        before = torch._dynamo.utils.counters["stats"]["unique_graphs"]
+        for factor in (2.0, 3.0, 5.0):
+            times = compiled_or_eager(Scale(factor).times)
+            assert torch.equal(times(torch.ones(4), twice=True), torch.full((4,), 2 * factor))
+        assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == before + 3
 
 
 WITHOUT_COMPILER = """
