@@ -17,6 +17,8 @@ from .trace import Trace
 SMALLEST_MAXIMUM = 1e-6
 # Added to scores before their logarithm, so that a silent class costs a finite amount.
 SILENT = 1e-4
+# Outputs of the readout, which want to be 0 or 1, times this are the logits of a softmax.
+READOUT_SHARPNESS = 10.0
 # Halfway to the next object: beyond it a score says more of a class than there is.
 EXCESS = 0.5
 
@@ -41,8 +43,8 @@ class LossConfig:
     """Weight of a class that is there and scores half an object more than its count; for tasks that count.
     Paper: none."""
     share_weight: float = 0.0
-    """Weight of the share loss: each class is to have that share of all scores that it has of the objects, and each
-    digit read out the whole of its scores. Paper: none."""
+    """Weight of the share loss: each class is to have that share of all scores that it has of the objects, and the
+    right output that of a softmax over each digit read out. Paper: none."""
 
     def __post_init__(self) -> None:
         weights = (
@@ -100,7 +102,7 @@ def compute_losses(
     if trace.readout is not None and batch.sequence is not None:
         readout = readout_loss(trace.readout, batch.sequence, config.margin, config.absent_weight)
         if config.share_weight:
-            share = share + share_loss(trace.readout, one_hot_sequence(trace.readout, batch.sequence))
+            share = share + sequence_loss(trace.readout, batch.sequence)
     if guide > 0:
         if trace.read_windows is None or trace.glimpses is None or batch.parts is None:
             raise OcraError("Guidance needs a model with glimpses, record=True, and a batch with its parts.")
@@ -133,15 +135,24 @@ def margin_loss(
 
 
 def share_loss(scores: Tensor, counts: Tensor) -> Tensor:
-    """Mean over images of the cross-entropy of the shares of scores and counts, both [batch, ..., classes].
+    """Mean over images of the cross-entropy of the shares of scores and counts, both [batch, classes].
 
     The slope of a length is zero at zero, so in the margin loss a capsule that is wrongly silent hardly learns; the
-    slope of its logarithm is not. Sums over what is between batch and classes. No objects, no cost.
+    slope of its logarithm is not. No objects, no cost.
     """
-    wanted = counts / counts.sum(-1, keepdim=True).clamp(min=1)
+    wanted = counts / counts.sum(1, keepdim=True).clamp(min=1)
     scores = scores + SILENT
-    given = scores.log() - scores.sum(-1, keepdim=True).log()
+    given = scores.log() - scores.sum(1, keepdim=True).log()
     return -(wanted * given).sum() / len(scores)
+
+
+def sequence_loss(readout: Tensor, sequence: Tensor) -> Tensor:
+    """Mean over images of the cross-entropy of readout [batch, digits, classes] and sequence [batch, digits].
+
+    Summed over the digits; outputs may be below zero, so their shares are those of a softmax.
+    """
+    logits = READOUT_SHARPNESS * readout.flatten(0, 1)
+    return F.cross_entropy(logits, sequence.flatten(), reduction="sum") / len(readout)
 
 
 def normalised_scores(trace: Trace) -> Tensor:
@@ -169,10 +180,5 @@ def readout_loss(
     readout: Tensor, sequence: Tensor, margin: float = 0.1, absent_weight: float = 0.5
 ) -> Tensor:
     """Margin loss on all outputs of readout [batch, digits, classes] for a sequence [batch, digits]."""
-    targets = one_hot_sequence(readout, sequence)
+    targets = F.one_hot(sequence, readout.shape[2]).to(readout.dtype)
     return margin_loss(readout.flatten(1), targets.flatten(1), margin, absent_weight)
-
-
-def one_hot_sequence(readout: Tensor, sequence: Tensor) -> Tensor:
-    """What a readout [batch, digits, classes] should be for a sequence [batch, digits]."""
-    return F.one_hot(sequence, readout.shape[2]).to(readout.dtype)
