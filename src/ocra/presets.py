@@ -99,7 +99,7 @@ OVERLAPPING_LOSS = LossConfig(10.0)
 # image: so they move less at first (attention_init).
 LONGER = TrainingConfig(
     batch=64, learning_rate=2e-3, whitening=0.0075, attention_rate=0.05, clip=1.0, attention_init=0.1,
-    single_until_images=0, reconstruction_end=0.15, start_from="multimnist-3",
+    single_until_images=0, reconstruction_end=0.1, start_from="multimnist-3",
 )  # fmt: skip
 # Among clutter the answer alone does not teach to look twice, or takes very long to: so it is shown at first (guide).
 SCATTERED = TrainingConfig(
@@ -126,7 +126,7 @@ _SPECS = [
     ),
     Spec(
         "multimnist-10", "Two overlapping digits, ten glimpses", "5.08 ± 0.17",
-        model=ModelConfig(glimpses=10), loss=LossConfig(15.0), training=LONGER,
+        model=ModelConfig(glimpses=10), loss=LossConfig(10.0, share_weight=0.5), training=LONGER,
     ),
     Spec(
         "multimnist-recurrent-3", "Ablation: the whole image at each of three steps, no glimpses", "8.98 ± 0.14",
