@@ -93,7 +93,7 @@ def _best_of_each(results: list[Result]) -> dict[str, Result]:
 def against_glimpses(results: list[Result]) -> Figure:
     """Test error of each preset's best model, given fewer or more glimpses than it was trained with."""
     with styled():
-        title = "Each model with fewer or more glimpses than it was trained with (ring)"
+        title = "The best run of each model, with fewer or more glimpses than it was trained with (ring)"
         figure, axes = _axes("glimpses", "test error, %", title)
         for number, (preset, (own, errors)) in enumerate(_best_by_glimpses(results).items()):
             colour = COLOURS[number % len(COLOURS)]
