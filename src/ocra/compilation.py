@@ -36,7 +36,7 @@ def _with_own_code(function: Callable[..., Result]) -> Callable[..., Result]:
     """A copy with a code object of its own.
 
     PyTorch keeps what it compiles with the code, and gives up after the eighth variant of it: several networks
-    trained in one process would soon share the eight.
+    trained in one process would soon have used them up.
     """
     plain = getattr(function, "__func__", function)
     copy = types.FunctionType(
