@@ -47,14 +47,9 @@ class LossConfig:
     right output that of a softmax over each digit read out. Paper: none."""
 
     def __post_init__(self) -> None:
-        weights = (
-            "reconstruction_weight",
-            "absent_weight",
-            "readout_weight",
-            "excess_weight",
-            "share_weight",
-        )
-        for name in ("margin", *weights):
+        for name in (
+            "reconstruction_weight", "margin", "absent_weight", "readout_weight", "excess_weight", "share_weight",
+        ):  # fmt: skip
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
                 raise OcraError(f"loss.{name} must be a number of at least 0, not {value!r}.")

@@ -113,6 +113,14 @@ def test_a_card_counts_the_runs_that_its_run_went_on_from() -> None:
     assert "3.6 M images, 6.0 CPU hours in 3 runs |" in card and "of the next: `second`, `first`." in card
 
 
+def test_a_card_tells_of_guidance_in_a_run_before() -> None:
+    first = named("first", "cluttered-5")
+    second = named("second", "multimnist-3", start_from="first")
+    assert "where the objects are | yes, weight from 2 to none over" in model_card("x", first)
+    assert "where the objects are | yes in first, weight from 2" in model_card("x", second, others=[first])
+    assert "where the objects are | no |" in model_card("x", second)
+
+
 def test_runs_that_went_on_from_each_other_are_counted_once() -> None:
     one, two = named("one", start_from="two"), named("two", start_from="one")
     assert [run.name for run in lineage(one, [one, two]).runs] == ["one", "two"]

@@ -104,7 +104,7 @@ def _recipe(line: Lineage, images_seen: int, storage: str) -> str:
         ["single objects at first", _until(training["single_until_images"])],
         ["fewer glimpses at first", _fewer(training)],
         ["digits nearer the middle at first", _nearer(training)],
-        ["shown at first where the objects are", _guided(training)],
+        ["shown at first where the objects are", _guided(line)],
         ["weight of reconstruction", _reconstruction(loss["reconstruction_weight"], training)],
         ["weight of scores half an object too high", f"{loss.get('excess_weight', 0.0):g}"],
         ["weight of each class's share of the scores", f"{loss.get('share_weight', 0.0):g}"],
@@ -169,13 +169,15 @@ def _reconstruction(weight: float, training: dict[str, Any]) -> str:
     return f"{weight:g}" if left == 1 else f"from {weight:g} to {weight * left:g} at the end of the run"
 
 
-def _guided(training: dict[str, Any]) -> str:
-    images = (
-        guide_end(training["images"], training.get("guide_until_images", 0)) if training.get("guide") else 0
-    )
-    return (
-        f"yes, weight from {training['guide']:g} to none over {millions(images)} images" if images else "no"
-    )
+def _guided(line: Lineage) -> str:
+    """Guidance of the newest run that had any: weights keep what they were shown, whatever run comes after."""
+    for run in line.runs:
+        training = run.config["training"]
+        images = guide_end(training["images"], training.get("guide_until_images", 0))
+        if training.get("guide") and images:
+            where = "" if run is line.runs[0] else f" in {run.name}"
+            return f"yes{where}, weight from {training['guide']:g} to none over {millions(images)} images"
+    return "no"
 
 
 def _figures(name: str, result: Result) -> str:

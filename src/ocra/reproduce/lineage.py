@@ -36,9 +36,9 @@ class Lineage:
 
 def lineage(result: Result, results: Iterable[Result]) -> Lineage:
     """The run of a result and those it goes back to, as far as they are among the results."""
-    known = {other.name: other for other in results}
+    known = {other.name: other for other in results if other.name != result.name}
     runs, source = [result], result.start_from
-    while source in known and known[source] not in runs:
-        runs.append(known[source])
-        source = known[source].start_from
+    while source in known:
+        runs.append(known.pop(source))
+        source = runs[-1].start_from
     return Lineage(tuple(runs), source)
