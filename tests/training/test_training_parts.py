@@ -6,7 +6,9 @@ import dataclasses
 import errno
 import json
 import os
+import shutil
 import signal
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +18,7 @@ from tiny_runs import TINY, tiny
 
 from ocra.errors import OcraError, UsageError
 from ocra.model import OCRA
-from ocra.training import checkpoints
+from ocra.training import checkpoints, summary
 from ocra.training.checkpoints import Checkpoint, CheckpointError, Checkpoints
 from ocra.training.distribution import choose_device, choose_processes
 from ocra.training.flat import FlatParameters
@@ -329,3 +331,30 @@ def test_silent_glimpses_are_told_with_a_validation() -> None:
     record["silent_glimpses"] = 3
     for shown in (describe(record, 1280), figures(record)["validation"]):
         assert shown.endswith("validation error 25.00%, glimpses that say nothing: 3")
+
+
+def test_a_run_names_the_commit_of_the_whole_package_and_its_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "ocra"
+    file = package / "training" / "summary.py"
+    file.parent.mkdir(parents=True)
+    shutil.copy(summary.__file__, file)
+    monkeypatch.setattr(summary, "__file__", str(file))
+
+    def git(*arguments: str) -> str:
+        who = ["-c", "user.name=a", "-c", "user.email=a@b.c"]
+        command = ["git", "-C", str(tmp_path), *who, *arguments]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+    git("init", "-q")
+    git("add", ".")
+    git("commit", "-q", "-m", "the loop")
+    (package / "model.py").write_text("x = 1\n")
+    git("add", ".")
+    git("commit", "-q", "-m", "the model, outside the folder of the loop")
+    assert summary.commit() == git("rev-parse", "HEAD")
+    (package / "model.py").write_text("x = 2\n")
+    assert summary.commit() == git("rev-parse", "HEAD") + " with changes"
+    monkeypatch.setattr(summary, "__file__", str(tmp_path.parent / "elsewhere" / "training" / "summary.py"))
+    assert summary.commit() is None

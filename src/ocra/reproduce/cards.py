@@ -11,7 +11,7 @@ from .groups import test_of
 from .lineage import Lineage, lineage
 from .results import Result
 from .scores import glimpse_series, main_evaluation
-from .words import hours, interval, markdown_table, millions, percent
+from .words import hours, interval, markdown_table, millions, percent, short
 
 DATA = {
     "multimnist": "MultiMNIST, made on the fly from MNIST: two overlapping digits of different classes on "
@@ -114,7 +114,7 @@ def _recipe(line: Lineage, images_seen: int, storage: str) -> str:
             "versions",
             ", ".join(f"{key} {value}" for key, value in result.versions.items() if key != "platform"),
         ],
-        ["commit", (result.commit or "unknown")[:12]],
+        ["commit", short(result.commit or "unknown")],
     ]
     notes = [result.notes] if result.notes else []
     if len(line.runs) > 1:

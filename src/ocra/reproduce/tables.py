@@ -12,7 +12,7 @@ from .groups import Group, group_results, has_failed, test_of
 from .milestones import AUTHORS_ERROR, AUTHORS_IMAGES, Milestone, milestones
 from .plan import TABLES, paper_images
 from .results import Result
-from .words import NOTHING, hours, interval, markdown_table, millions, percent, spread
+from .words import NOTHING, hours, interval, markdown_table, millions, percent, short, spread
 
 NOT_RUN, NOT_TESTED = "not run", "not tested"
 PAPER = "the paper's error, % (not ours)"
@@ -294,7 +294,7 @@ def _every_run(results: list[Result]) -> str:
             result.name, str(result.seed), result.date, state, f"{result.images:,}",
             hours(result.cpu_seconds), percent(test["exact_error"]) if test else NOTHING,
             f"{test['n']:,}" if test else NOTHING,
-            (result.commit or NOTHING)[:7], result.reason or result.notes or NOTHING,
+            short(result.commit or NOTHING), result.reason or result.notes or NOTHING,
         ])  # fmt: skip
     titles = [
         "run",

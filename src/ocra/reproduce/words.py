@@ -45,6 +45,12 @@ def hours(seconds: float) -> str:
     return f"{value:.0f}" if value >= 10 else f"{value:.1f}" if value >= 1 else f"{value:.2g}"
 
 
+def short(commit: str) -> str:
+    """The first letters of a commit, and whether its source was changed."""
+    name, *changed = commit.split(maxsplit=1)
+    return " ".join([name[:7], *changed])
+
+
 def markdown_table(titles: Sequence[str], rows: Sequence[Sequence[str]], numbers_from: int = 1) -> str:
     """A table; columns from `numbers_from` on are set to the right."""
     rules = ["---" if k < numbers_from else "---:" for k in range(len(titles))]

@@ -68,9 +68,15 @@ def versions() -> dict[str, str]:
 
 
 def commit() -> str | None:
-    """The commit of the source this program runs from, if it runs from a repository."""
-    command = ["git", "-C", str(Path(__file__).parent), "log", "-1", "--format=%H", "--", "."]
+    """The commit of the source this program runs from, if it runs from a repository, and whether that was changed."""
+    package = str(Path(__file__).parent.parent)
     try:
-        return subprocess.run(command, capture_output=True, text=True, timeout=10).stdout.strip() or None
+        last = _git(package, "log", "-1", "--format=%H", "--", ".").stdout.strip()
+        changed = bool(last) and _git(package, "diff", "--quiet", "HEAD", "--", ".").returncode != 0
     except (OSError, subprocess.TimeoutExpired):
         return None
+    return f"{last} with changes" if changed else last or None
+
+
+def _git(folder: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(["git", "-C", folder, *arguments], capture_output=True, text=True, timeout=10)
