@@ -42,7 +42,7 @@ def accuracy_table() -> str:
                 f"`{name}`",
                 f"**{percent(test['exact_error'])}** ({interval(test)})",
                 f"{test['n']:,}",
-                f"{millions(line.images)} in {len(line.runs)} runs",
+                f"{millions(line.images)} in {line.count}",
                 hours(line.cpu_seconds),
                 PRESETS[name].paper_error,
                 f"`{evaluate_command(name, test)}`",

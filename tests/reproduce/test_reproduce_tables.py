@@ -130,13 +130,16 @@ def curves() -> list[Result]:
     return [result, made_up("cluttered-5", validation=[])]
 
 
-def test_of_several_results_the_best_is_drawn_by_glimpses() -> None:
-    good = curves()[0]
-    worse = [{**test, "exact_error": 0.9} if test.get("glimpses") == 3 else test for test in good.evaluations]
-    for results in ([good, replace(good, evaluations=worse)], [replace(good, evaluations=worse), good]):
+def test_of_several_results_the_best_by_validation_is_drawn_by_glimpses() -> None:
+    chosen = curves()[0]
+    tests = [
+        {**test, "exact_error": 0.01} if test.get("glimpses") == 3 else test for test in chosen.evaluations
+    ]
+    lucky = replace(chosen, evaluations=tests, validation=[[3_000_000, 0.09]])
+    untested = replace(chosen, evaluations=[], validation=[[3_000_000, 0.01]])
+    for results in ([chosen, lucky, untested], [untested, lucky, chosen]):
         lines = [line for line in against_glimpses(results).axes[0].lines if len(line.get_xdata()) > 1]
-        assert len(lines) == 1
-        assert 90.0 not in list(lines[0].get_ydata())
+        assert [list(line.get_ydata()) for line in lines] == [[50.0, 20.0, 8.0, pytest.approx(7.0)]]
 
 
 def test_the_page_and_its_plots_are_written_from_files_alone(

@@ -27,11 +27,15 @@ class Lineage:
         """CPU seconds of all runs together."""
         return sum(run.cpu_seconds for run in self.runs)
 
+    @property
+    def count(self) -> str:
+        """Such as: 5 runs."""
+        return f"{len(self.runs)} run" + "s" * (len(self.runs) > 1)
+
     def in_words(self) -> str:
         """Such as: 9 M images, 6.4 CPU hours in 5 runs."""
-        count = f"{len(self.runs)} run" + "s" * (len(self.runs) > 1)
         more = f", and those of {self.unknown}, which are not recorded" if self.unknown else ""
-        return f"{millions(self.images)} images, {hours(self.cpu_seconds)} CPU hours in {count}{more}"
+        return f"{millions(self.images)} images, {hours(self.cpu_seconds)} CPU hours in {self.count}{more}"
 
 
 def lineage(result: Result, results: Iterable[Result]) -> Lineage:

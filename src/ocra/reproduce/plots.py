@@ -73,7 +73,13 @@ def against_images(results: list[Result], title: str) -> Figure:
                 axes.axhline(paper, color=colour, linewidth=0.8, linestyle=":")
         axes.plot([], [], color=MUTED, linewidth=0.7, alpha=0.35, label="trials, not tested")
         axes.plot(
-            [], [], color=MUTED, marker="o", markersize=4, linestyle="", label="least test error of a preset"
+            [],
+            [],
+            color=MUTED,
+            marker="o",
+            markersize=4,
+            linestyle="",
+            label="best of a preset, by validation",
         )
         axes.plot([], [], color=MUTED, linewidth=0.8, linestyle=":", label="the paper's test error")
         axes.set_xlabel("images seen, millions")
@@ -84,18 +90,22 @@ def against_images(results: list[Result], title: str) -> Figure:
 
 
 def _best_of_each(results: list[Result]) -> dict[str, Result]:
-    """Of each preset the run with the least test error."""
-    tested = [(test["exact_error"], result) for result in results if (test := test_of(result)) is not None]
-    tested.sort(key=lambda pair: pair[0], reverse=True)
-    return {result.preset: result for _, result in tested}  # of each preset the last one stays
+    """Of each preset the tested run with the least validation error, as weights are chosen: not by the test."""
+
+    def validation_error(result: Result) -> float:
+        return min((point[1] for point in result.validation), default=math.inf)
+
+    tested = [result for result in results if test_of(result) is not None]
+    tested.sort(key=validation_error, reverse=True)
+    return {result.preset: result for result in tested}  # of each preset the last one stays
 
 
 def against_glimpses(results: list[Result]) -> Figure:
-    """Test error of each preset's best model, given fewer or more glimpses than it was trained with."""
+    """Test error of each preset's best run by validation, given fewer or more glimpses than it was trained with."""
     with styled():
         title = "The best run of each model, with fewer or more glimpses than it was trained with (ring)"
         figure, axes = _axes("glimpses", "test error, %", title)
-        for number, (preset, (own, errors)) in enumerate(_best_by_glimpses(results).items()):
+        for number, (preset, (own, errors)) in enumerate(sorted(_best_by_glimpses(results).items())):
             colour = COLOURS[number % len(COLOURS)]
             axes.plot(
                 [*errors],
@@ -116,15 +126,14 @@ def against_glimpses(results: list[Result]) -> Figure:
 
 
 def _best_by_glimpses(results: list[Result]) -> dict[str, tuple[int, dict[int, float]]]:
-    """Of each preset's results the one with the least error: its own glimpses, and errors in % by glimpses."""
-    best: dict[str, tuple[int, dict[int, float]]] = {}
-    for result in results:
-        own = result.config["model"]["glimpses"]
+    """Of each preset's best run with several tests: its own number of glimpses, and errors in % by glimpses."""
+
+    def errors(result: Result) -> dict[int, float]:
         series = glimpse_series(result.evaluations, result.config)
-        errors = {count: 100 * error for count, error, _ in series}
-        if errors and errors.get(own, 100.0) < best.get(result.preset, (own, {}))[1].get(own, math.inf):
-            best[result.preset] = (own, errors)
-    return best
+        return {count: 100 * error for count, error, _ in series}
+
+    best = _best_of_each([result for result in results if errors(result)])
+    return {preset: (result.config["model"]["glimpses"], errors(result)) for preset, result in best.items()}
 
 
 def until_error(result: Result, error: float = AUTHORS_ERROR) -> Figure:
