@@ -74,6 +74,8 @@ def test_the_papers_recipe(name: str) -> None:
     )
     assert training.capsule_init == 0.01 and training.average == 0
     assert training.images >= 150e6
+    task = preset(name, "paper").task
+    assert task.name != "svhn" or (task.extra and not task.augment)
 
 
 @pytest.mark.parametrize("name", PRESETS)

@@ -47,9 +47,12 @@ def test_metadata_comes_back(folder: Path) -> None:
     assert json.loads((folder / "config.json").read_text())["task"] == {"name": "folder"}
 
 
-def test_shipped_names_come_before_folders() -> None:
+def test_shipped_names_come_before_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     for name in shipped():
-        assert isinstance(ocra.OCRA.from_pretrained(name), OCRA)
+        OCRA(SMALL).save_pretrained(name)
+        assert ocra.OCRA.from_pretrained(name).config != SMALL
+        assert ocra.OCRA.from_pretrained(f"./{name}").config == SMALL
 
 
 def test_missing_weights_are_named_with_what_there_is() -> None:

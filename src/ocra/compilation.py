@@ -22,7 +22,7 @@ def compiled_or_eager(function: Callable[..., Result]) -> Callable[..., Result]:
         if not failed:
             try:
                 return compiled(*args, **kwargs)
-            except (torch._dynamo.exc.TorchDynamoException, torch._inductor.exc.InductorError) as error:
+            except torch._dynamo.exc.TorchDynamoException as error:  # that of its back end too
                 failed = True
                 warnings.warn(
                     f"Compilation failed, going on uncompiled: {str(error).splitlines()[0]}", stacklevel=2

@@ -98,7 +98,14 @@ def _backward(ctx: torch.autograd.function.FunctionCtx, gradient: Tensor) -> Ten
     return _fields_backward(gradient.contiguous(), *ctx.size)  # type: ignore[attr-defined]
 
 
+def _backward_of_backward(
+    ctx: torch.autograd.function.FunctionCtx, gradient: Tensor
+) -> tuple[Tensor, None, None, None]:
+    return _fields(gradient.contiguous()), None, None, None
+
+
 _fields.register_autograd(_backward, setup_context=_remember)
+_fields_backward.register_autograd(_backward_of_backward)  # the one is the transpose of the other
 
 
 def _spread_weight(weight: Tensor) -> Tensor:

@@ -21,7 +21,7 @@ from .gathering import Gatherer, Slots
 from .interventions import Interventions, Lesion, StepControl
 from .numerics import at_least_float32, positive_part
 from .recurrence import Recurrence
-from .trace import Trace, Windows
+from .trace import Trace, Windows, side_by_side, transposed, windows_side_by_side
 
 
 class State(NamedTuple):
@@ -167,6 +167,10 @@ class OCRA(nn.Module):
         self._step = compiled_or_eager(self.step)
         return self
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What a copy is made of: it is not compiled, for the compiled step goes on with this model's weights."""
+        return {**self.__dict__, "_step": self.step}
+
     def _gathers(self, images: Tensor, glimpses: int) -> bool:
         """Whether gathering the gradients of this pass is asked for, needed and possible."""
         lowered = torch.is_autocast_enabled(images.device.type)
@@ -248,19 +252,19 @@ class OCRA(nn.Module):
         lengths = torch.stack([step.lengths for step in steps], 1)
         writes = torch.stack([step.written for step in steps], 1)
         canvas = writes.sum(1)
-        put_back = _side_by_side([step.attended for step in steps])
+        put_back = side_by_side([step.attended for step in steps])
         return Trace(
             scores=lengths[:, :, : self.config.classes].sum(1),
             canvas=canvas.clamp(0, 1) if self.config.clip_canvas else canvas,
             capsule_lengths=lengths,
             readout=self._read_out(lengths) if self.config.readout_digits else None,
             attended=None if put_back is None else put_back.sum(1),
-            glimpses=_side_by_side([step.glimpse for step in steps]),
-            read_windows=_windows([step.read_window for step in steps]),
-            write_windows=_windows([step.write_window for step in steps]),
-            winners=_side_by_side([step.winner for step in steps]),
+            glimpses=side_by_side([step.glimpse for step in steps]),
+            read_windows=windows_side_by_side([step.read_window for step in steps]),
+            write_windows=windows_side_by_side([step.write_window for step in steps]),
+            winners=side_by_side([step.winner for step in steps]),
             canvases=writes.cumsum(1) if record else None,
-            couplings=_transposed(_side_by_side([step.couplings for step in steps])),
+            couplings=transposed(side_by_side([step.couplings for step in steps])),
         )
 
     def _read_out(self, lengths: Tensor) -> Tensor:
@@ -291,6 +295,10 @@ class OCRA(nn.Module):
         if len(images) == 0:
             raise OcraError("The batch holds no image; give at least one.")
         own = self.convolution1.weight.dtype
+        if own.itemsize < 4:
+            raise OcraError(
+                f"The model is {own}; keep it in float32 and compute under torch.autocast instead."
+            )
         if images.dtype != own and not torch.is_autocast_enabled(images.device.type):
             raise OcraError(f"The images are {images.dtype}, the model is {own}; convert one with .to(...).")
 
@@ -327,22 +335,3 @@ def _memory(state: State | None, part: str, control: StepControl | None) -> tupl
     if state is None or (control is not None and getattr(control.lesion, f"{part}_memory")):
         return None
     return getattr(state, part), getattr(state, f"{part}_cell")
-
-
-def _side_by_side(values: list[Tensor | None]) -> Tensor | None:
-    """Stack the records of all steps along axis 1; None where there are none."""
-    present = [value for value in values if value is not None]
-    return torch.stack(present, 1) if present else None
-
-
-def _transposed(couplings: Tensor | None) -> Tensor | None:
-    """Couplings as the trace shows them: object capsules before primary capsules."""
-    return None if couplings is None else couplings.transpose(2, 3)
-
-
-def _windows(windows: list[Window | None]) -> Windows | None:
-    """The windows of all steps as one record."""
-    present = [window for window in windows if window is not None]
-    if not present:
-        return None
-    return Windows(*(torch.stack(values, 1) for values in zip(*present, strict=True)))

@@ -185,7 +185,9 @@ def preset(name: str, recipe: Recipe = "default") -> Spec:
         raise UsageError(f"There is no recipe '{recipe}'; choose default or paper.")
     weight = PAPER_RECONSTRUCTION.get(name, 3.0)
     loss = replace(spec.loss, reconstruction_weight=weight, excess_weight=0.0, share_weight=0.0)
-    return replace(spec, loss=loss, training=paper_training(PAPER_IMAGES[spec.task.name]))
+    # Its house numbers were those of train and extra, as they are.
+    task = replace(spec.task, augment=False, extra=True) if spec.task.name == "svhn" else spec.task
+    return replace(spec, task=task, loss=loss, training=paper_training(PAPER_IMAGES[spec.task.name]))
 
 
 def paper_training(images: int) -> TrainingConfig:

@@ -38,6 +38,10 @@ def test_gradients_of_the_fused_layer_are_right() -> None:
     assert torch.autograd.gradcheck(convolve_and_pool, inputs(1, 6, 7))
 
 
+def test_second_derivatives_of_the_fused_layer_are_right() -> None:
+    torch.autograd.gradgradcheck(convolve_and_pool, inputs(2, 6, 7))
+
+
 def test_equal_pixels_share_no_gradient_twice() -> None:
     """In a blank image all four outputs of a pool are equal: one of them gets the gradient, as in torch."""
     images = torch.ones(1, 1, 12, 12, dtype=torch.float64, requires_grad=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import fields, replace
 from typing import Any
 
@@ -211,6 +212,23 @@ def test_wrong_images_are_refused_with_a_sentence(name: str) -> None:
 def test_impossible_numbers_are_refused_with_a_sentence(options: dict[str, Any]) -> None:
     with pytest.raises(OcraError, match="whole number of at least 1"):
         OCRA(SMALL)(random_images(SMALL), **options)
+
+
+@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16])
+def test_a_model_in_half_precision_is_refused_with_a_sentence(kind: torch.dtype) -> None:
+    with pytest.raises(OcraError, match=r"keep it in float32 and compute under torch\.autocast"):
+        OCRA(SMALL).to(kind)(random_images(SMALL).to(kind))
+
+
+def test_a_copy_of_a_compiled_model_has_weights_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "compile", lambda function: function)
+    model, images = lively(SMALL).compile_step(), random_images(SMALL)
+    copied = copy.deepcopy(model)
+    assert torch.equal(copied(images).scores, model(images).scores)
+    for value in copied.parameters():
+        value.data.zero_()
+    assert copied(images).scores.max() < model(images).scores.max()
+    assert model._step is not copied._step
 
 
 def test_a_feed_forward_model_makes_one_glimpse() -> None:

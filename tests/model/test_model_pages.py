@@ -14,7 +14,7 @@ from ocra.model import OCRA
 
 ROOT = Path(__file__).parents[2]
 PAPER_TO_CODE = ROOT / "docs" / "paper-to-code.md"
-MODULES = "reference|model|attention|capsules|convolution|losses|metrics"
+MODULES = "reference|model|attention|capsules|convolution|recurrence|gathering|losses|guidance|metrics"
 
 
 def test_every_function_of_the_paper_to_code_page_exists() -> None:
@@ -48,6 +48,26 @@ def test_every_option_of_the_paper_to_code_page_exists() -> None:
 def test_the_page_gives_the_numbers_of_parameters(name: str) -> None:
     with torch.device("meta"):
         assert f"{OCRA(PAPER[name]).parameter_count:,}" in PAPER_TO_CODE.read_text()
+
+
+def test_the_page_gives_the_weights_of_reconstruction() -> None:
+    from ocra.presets import preset
+
+    rows = re.findall(
+        r"^\| ([a-z]+-\d+)[a-z ]* \| (\d+) \| (.+) \|$", PAPER_TO_CODE.read_text(), re.MULTILINE
+    )
+    assert [name for name, *_ in rows] == [
+        "multimnist-3",
+        "multimnist-10",
+        "cluttered-5",
+        "cluttered-7",
+        "svhn-12",
+    ]
+    for name, papers, ours in rows:
+        loss, end = preset(name).loss, preset(name).training.reconstruction_end
+        assert float(papers) == preset(name, "paper").loss.reconstruction_weight
+        weight = f"{loss.reconstruction_weight:g}"
+        assert ours == (weight if end == 1 else f"{weight}, falling to {loss.reconstruction_weight * end:g}")
 
 
 def test_the_examples_of_the_interventions_page_run() -> None:

@@ -117,8 +117,10 @@ def _show(result: Evaluation, weights: str) -> None:
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_row("exact error", f"{figures['exact_error']:.2%}  (95 % interval {low:.2%} to {high:.2%})")
     table.add_row("per-object error", f"{figures['object_error']:.2%}")
-    table.add_row("reconstruction, mean squared error", f"{figures['reconstruction_mse']:.5f}")
     details = result.details
+    if "output_error" in details:
+        table.add_row("wrong among the outputs, 'no digit' included", f"{details['output_error']:.2%}")
+    table.add_row("reconstruction, mean squared error", f"{figures['reconstruction_mse']:.5f}")
     lengths = " ".join(f"{length:.2f}" for length in details["longest_capsules"])
     table.add_row("longest capsule at each glimpse, mean", lengths)
     console.print(table)

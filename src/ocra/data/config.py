@@ -17,7 +17,7 @@ class TaskConfig:
     download: bool = False
     """Download MNIST where it is missing."""
     max_shift: int = 4
-    """multimnist: how far each digit moves from the centre, in pixels (6: the easier test set of CapsNet)."""
+    """multimnist: how far each digit moves from the centre, in pixels (6: the second test set, as CapsNet's)."""
     size: int = 100
     """cluttered: height and width of the picture."""
     objects: int = 2

@@ -46,6 +46,7 @@ class SVHN(Task):
 
     name = "svhn"
     class_names = (*"0123456789", "<5", "<4", "<3", "<2")
+    repeats = False  # a digit is present or absent; how often it occurs only the sequence tells
 
     def __init__(
         self,

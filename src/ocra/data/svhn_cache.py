@@ -7,6 +7,7 @@ import os
 import shutil
 import sys
 import tempfile
+import time
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -31,6 +32,8 @@ WIDE_SPAN = 1.4
 BEFORE, AFTER = 0.1, 1.2
 _GREY = np.array([0.2989, 0.5870, 0.1140], dtype=np.float32)
 _VERSION = 1
+_UNFINISHED = ".preparing-"
+_LONG = 24 * 3600  # seconds; no preparation takes that long
 Rectangle = tuple[int, int, int, int]
 """left, top, right, bottom"""
 
@@ -68,12 +71,20 @@ def prepared_numbers(part: str, root: str | None = None, channels: int = 1) -> P
             f"Preparing SVHN {part} from {archive.path} (only the first time) …", file=sys.stderr, flush=True
         )
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".preparing-") as temporary:
+        _sweep(folder.parent)
+        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=_UNFINISHED) as temporary:
             made = Path(temporary) / "made"
             made.mkdir()
             _prepare(archive, made, channels, wide=part != "test")
             _move_into_place(made, folder)
     return _open(folder)
+
+
+def _sweep(folder: Path) -> None:
+    """Delete what a process that was killed while it prepared has left behind."""
+    for path in folder.glob(f"{_UNFINISHED}*"):
+        if time.time() - path.stat().st_mtime > _LONG:
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def _move_into_place(made: Path, folder: Path) -> None:

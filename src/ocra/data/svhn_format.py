@@ -4,6 +4,7 @@ An archive is a folder, a .tar or a .tar.gz that holds `train/1.png` … and `tr
 or `extra`).
 """
 
+import hashlib
 import os
 import shutil
 import tarfile
@@ -24,6 +25,7 @@ from ocra.errors import OcraError
 
 HOME = "http://ufldl.stanford.edu/housenumbers/"
 STRUCTURE = "digitStruct.mat"
+_ENDS = 1 << 20  # bytes at the beginning and the end of an archive by which it is known
 _FIELDS = (b"left", b"top", b"width", b"height", b"label")
 
 
@@ -46,9 +48,14 @@ class Archive:
     """a folder, or a .tar or .tar.gz file"""
 
     def stamp(self) -> str:
-        """Changes when the archive does."""
-        status = (self.path / STRUCTURE if self.path.is_dir() else self.path).stat()
-        return f"{status.st_size}-{status.st_mtime_ns}"
+        """Changes when the archive does; a copy of it has the same. Of a folder only the file of boxes is looked at."""
+        path = self.path / STRUCTURE if self.path.is_dir() else self.path
+        size = path.stat().st_size
+        with path.open("rb") as file:
+            digest = hashlib.sha256(file.read(_ENDS))
+            file.seek(max(0, size - _ENDS))
+            digest.update(file.read(_ENDS))
+        return f"{size}-{digest.hexdigest()}"
 
     def pictures(self) -> Iterator[tuple[str, bytes]]:
         """(name, content) of every picture file, in the archive's order."""

@@ -204,6 +204,10 @@ def _figures(name: str, result: Result) -> str:
         "reconstruction MSE",
     ]
     parts = ["## Test", markdown_table(titles, rows)]
+    if result.config["task"]["name"] in ("multimnist", "cluttered"):
+        parts.append(
+            "The interval is for more images of the same test digits; for other digits it would be wider."
+        )
     if name in PRESETS:
         parts.append(
             f"The paper's exact error for this network is {PRESETS[name].paper_error} % (quoted, not ours)."

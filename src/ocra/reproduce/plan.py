@@ -62,8 +62,8 @@ TABLES = {
         (),
         "Whole numbers of one to five digits: all of them must be right. Images are cropped by the true "
         "boxes of the digits, at test time too, as in the paper's program. The paper trained on 235,000 "
-        "images (train and extra); the runs here used the 33,401 of the train set, unless "
-        "their settings say otherwise.",
+        "images (train and extra); the runs here used 30,401 of the train set (3,000 are "
+        "held out for validation), unless their settings say otherwise.",
     ),
 }  # fmt: skip
 
