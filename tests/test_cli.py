@@ -15,6 +15,8 @@ from ocra.commands import whole_number
 from ocra.config import ModelConfig
 from ocra.model import OCRA
 
+RESULT = str(Path(__file__).parents[1] / "benchmarks" / "results" / "multimnist-3-1.1M-seed2.json")
+
 
 def output(words: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
     """Exit code, output and errors of a command."""
@@ -79,6 +81,10 @@ def test_every_command_has_help_with_an_example(command: str, capsys: pytest.Cap
             "--model.height 50",
         ),
         (["train", "multimnist-3", "--config", "x.json"], 2, "either a preset or --config"),
+        (["train", "--config", "x.json", "--recipe", "paper"], 2, "--recipe is for presets"),
+        (["train", "multimnist-3", "--seed", "-1"], 2, "seed must be a whole number from 0"),
+        (["reproduce", "card", "x", "--result", RESULT, "--into", f"{__file__}/x"], 1, "test_cli.py"),
+        (["reproduce", "record", RESULT, "--name", "x"], 2, "--name and --failed are for folders"),
         (["train", "--config", "no-such.json"], 1, "no-such.json could not be read"),
         (["train", "--resume", "no-such-run"], 1, "no-such-run holds no run to resume"),
         (["train", "--seed", "3", "multimnist-3"], 2, "Say what to train"),

@@ -10,6 +10,7 @@ import os
 import sys
 import warnings
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from .errors import OcraError, UsageError
@@ -30,6 +31,9 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "import-authors": ("import_authors", "turn a checkpoint of the paper's authors into ours"),
 }
 """Each command with its module in `ocra.commands` and a line of help. A module has `main(args)`."""
+
+LONG = ("train", "reproduce")
+"""Commands that have not done their work if they end before their output does."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -54,7 +58,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
     except BrokenPipeError:  # the reader of our output (head, less) has had enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        return 1 if words[0] in LONG else 0
+    except OSError as error:  # a full disk, a folder that may not be written to
+        where = f"{error.filename}: " if error.filename else ""
+        return _fail(OcraError(f"{where}{error.strerror or error}."), 1)
 
 
 def _run(command: str, words: list[str]) -> int:
@@ -99,4 +106,5 @@ def _fail(error: OcraError, code: int) -> int:
 
 def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
     """Warnings are sentences for a person as well, without the line of code they come from."""
-    print(f"warning: {message}", file=sys.stderr)
+    with suppress(OSError):
+        print(f"warning: {message}", file=sys.stderr)

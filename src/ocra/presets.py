@@ -38,8 +38,8 @@ class Spec:
     """The run."""
 
     def __post_init__(self) -> None:
-        if isinstance(self.seed, bool) or not isinstance(self.seed, int):
-            raise OcraError(f"seed must be a whole number, not {self.seed!r}.")
+        if isinstance(self.seed, bool) or not isinstance(self.seed, int) or not 0 <= self.seed < 2**63:
+            raise OcraError(f"seed must be a whole number from 0 to 2**63 - 1, not {self.seed!r}.")
 
     def to_dict(self) -> dict[str, Any]:
         """As nested dictionaries, ready for JSON."""
@@ -49,19 +49,24 @@ class Spec:
     def from_dict(cls, values: dict[str, Any]) -> Spec:
         """From nested dictionaries; unknown names are refused, missing ones take their defaults."""
         parts = {"model": ModelConfig, "task": TaskConfig, "loss": LossConfig, "training": TrainingConfig}
-        made = dict(values)
+        made = dict(_checked(values, ""))
         for name, kind in parts.items():
             made[name] = _from_dict(kind, values.get(name, {}), f"{name}.")
         return _from_dict(cls, made, "")
 
 
-def _from_dict(kind: Any, values: Any, prefix: str) -> Any:
-    """A dataclass from a dictionary, with a sentence for names it does not know."""
+def _checked(values: Any, prefix: str) -> dict[str, Any]:
+    """The values, if they are a dictionary."""
     if not isinstance(values, dict):
         raise OcraError(
             f"The config needs an object for {prefix.rstrip('.') or 'the whole'}, not {values!r}."
         )
-    unknown = sorted(set(values) - {item.name for item in dataclasses.fields(kind)})
+    return values
+
+
+def _from_dict(kind: Any, values: Any, prefix: str) -> Any:
+    """A dataclass from a dictionary, with a sentence for names it does not know."""
+    unknown = sorted(set(_checked(values, prefix)) - {item.name for item in dataclasses.fields(kind)})
     if unknown:
         raise OcraError(
             f"The config holds the unknown option {prefix}{unknown[0]}; was it written by a newer version?"

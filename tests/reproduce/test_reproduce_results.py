@@ -180,6 +180,13 @@ def test_broken_results_are_told(tmp_path: Path, content: str, message: str) -> 
         read_results(tmp_path)
 
 
+def test_evaluations_of_other_tasks_are_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    evaluate_command_line(["cluttered-5", "--digits", "glyphs", "--images", "4", "--json"])
+    (tmp_path / "e.json").write_text(capsys.readouterr().out)
+    kept = read_evaluation(tmp_path / "e.json")
+    assert (kept["task"], kept["n"], kept["shift"]) == ("cluttered", 4, None)
+
+
 def test_broken_evaluations_are_told(tmp_path: Path) -> None:
     (tmp_path / "e.json").write_text('{"n": 1}')
     with pytest.raises(UsageError, match="ocra evaluate WEIGHTS --json"):
@@ -195,7 +202,7 @@ def test_record_says_what_is_wrong(tmp_path: Path, tiny_run: Path) -> None:
         main(["record", "a", "b", "--name", "c"])
     with pytest.raises(OcraError, match="could not be read"):
         main(["record", str(tmp_path / "nothing")])
-    (tmp_path / "e.json").write_text('{"task": "svhn", "n": 1, "exact_error": 0.5, "max_shift": 4}')
+    (tmp_path / "e.json").write_text('{"task": "svhn", "n": 1, "exact_error": 0.5}')
     words = ["record", str(tiny_run), "--results", str(tmp_path), "--evaluation", str(tmp_path / "e.json")]
     with pytest.raises(UsageError, match="task svhn"):
         main(words)

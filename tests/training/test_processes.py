@@ -45,6 +45,10 @@ def test_two_processes_under_torchrun(config: Path, pair: Path, tmp_path: Path) 
     assert code == 0, err
     assert out.count("Done") == 1
     assert same_weights(pair, tmp_path / "run")
+    words = (*TORCHRUN, "train", "--resume", tmp_path / "run")  # as a cluster's scripts do until it has ended
+    code, out, err = run(*words, module="torch.distributed.run")
+    assert code == 0, err
+    assert out.count("nothing to resume") == 1
 
 
 @pytest.mark.slow

@@ -12,11 +12,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tiny_runs import finish, losses, run, same_weights, start, tiny, wait_for_images
+from tiny_runs import finish, losses, run, same_weights, start, tiny, wait_for_images, write_config
 
 import ocra
 from ocra.cli import main
+from ocra.errors import OcraError
 from ocra.training.checkpoints import Checkpoints
+from ocra.training.distribution import PeerLost
 from ocra.training.logs import read_log
 from ocra.training.loop import Run
 
@@ -94,6 +96,41 @@ def test_a_broken_newest_checkpoint_is_passed_over_and_only_one_process_writes_a
     code, _, err = run("train", "--resume", folder, "--quiet")
     assert code == 0 and f"warning: The checkpoint {newest} is broken" in err
     assert same_weights(undisturbed, folder)
+
+
+def test_a_validation_that_was_not_made_is_made_up_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = tiny(validate_every_images=320)
+    ocra.train(spec, tmp_path / "whole", processes=1, quiet=True)
+
+    def lost(self: Run, *_: object) -> None:
+        raise PeerLost("Another process of this run has ended.")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Run, "score", lost)
+        with pytest.raises(PeerLost, match=r"Saved at 320 images; continue with: ocra train --resume"):
+            ocra.train(spec, tmp_path / "stopped", processes=1, quiet=True)
+    ocra.resume(tmp_path / "stopped", quiet=True)
+    curves = [
+        [(record["images"], record["validation_error"]) for record in read_log(tmp_path / name / "log.jsonl")
+         if "validation_error" in record]
+        for name in ("whole", "stopped")
+    ]  # fmt: skip
+    assert curves[0] == curves[1] and len(curves[0]) == 4
+    assert same_weights(tmp_path / "whole", tmp_path / "stopped")
+
+
+def test_a_run_whose_files_were_changed_is_refused_with_a_sentence(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    ocra.train(tiny(images=64), folder, processes=1, quiet=True)
+    (folder / "summary.json").write_text("{")
+    with pytest.raises(OcraError, match=r"summary\.json is not valid JSON"):
+        ocra.resume(folder, quiet=True)
+    (folder / "summary.json").unlink()
+    write_config(folder / "config.json", replace(tiny(images=128), model=replace(tiny().model, hidden=32)))
+    with pytest.raises(OcraError, match=r"does not fit the model of its config\.json \(.* differs\)"):
+        ocra.resume(folder, quiet=True)
 
 
 @pytest.mark.slow

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import json
+import os
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +22,7 @@ from ocra.errors import OcraError
 from ocra.losses import Losses
 from ocra.pretrained import load_with_metadata
 from ocra.training import loop
+from ocra.training.folder import read_spec
 from ocra.training.initialise import build_model
 from ocra.training.logs import read_log
 
@@ -124,7 +128,7 @@ def test_a_run_leaves_everything_in_its_folder(finished: Path) -> None:
         assert model.config == tiny().model
         assert metadata["class_names"] == list("0123456789")
         assert metadata["task"]["name"] == "cluttered" and metadata["answer"]["objects"] == 1
-    assert not [file for file in files if file.endswith(".part")]
+    assert not [file for file in files if ".part" in file]
 
 
 def test_log_lines_have_all_figures(finished: Path) -> None:
@@ -146,7 +150,11 @@ def test_the_summary_has_all_figures(finished: Path) -> None:
     summary = json.loads((finished / "summary.json").read_text())
     assert summary["images"] == 1280 and summary["step"] == 40 and summary["seed"] == 0
     assert summary["config"] == json.loads((finished / "config.json").read_text())
-    assert summary["seconds"] > 0 and summary["cpu_seconds"] > 0
+    assert summary["seconds"] > 0
+    validated = [
+        record["cpu_seconds"] for record in read_log(finished / "log.jsonl") if "cpu_seconds" in record
+    ]
+    assert summary["cpu_seconds"] > validated[-1] > validated[0] > 0  # the tests at the end count as well
     assert {"ocra", "torch", "python"} <= summary["versions"].keys() and "commit" in summary
     for which in ("best", "last"):
         figures = summary["test"][which]
@@ -217,10 +225,13 @@ def test_divergence_stops_the_run_with_a_good_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spoil(monkeypatch, steps=set(range(5, 100)))
-    with pytest.raises(OcraError, match=r"not finite in 10 steps in a row.*lower --training.learning-rate"):
+    with pytest.raises(
+        OcraError, match=r"not finite in 10 steps in a row.*lower --training.learning-rate"
+    ) as caught:
         train(tmp_path / "run")
+    assert "resume" not in str(caught.value) and str(tmp_path) not in str(caught.value)
     checkpoint = loop.RunFolder(tmp_path / "run").checkpoints.load()
-    assert checkpoint is not None
+    assert checkpoint is not None and checkpoint.state["images"] == 32 * 14
     assert all(value.isfinite().all() for value in checkpoint.tensors.values())
 
 
@@ -240,6 +251,51 @@ def test_missing_data_is_said_before_a_folder_is_made(tmp_path: Path) -> None:
     with pytest.raises(OcraError, match="MNIST was not found"):
         train(tmp_path / "run", spec)
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("settings", "options", "message"),
+    [
+        ({}, {"processes": 500}, "500 processes cannot share a batch of 32"),
+        ({}, {"device": "tpu"}, "There is no device 'tpu'"),
+        ({"start_from": "nowhere"}, {}, "There are no weights 'nowhere'"),
+    ],
+)
+def test_a_run_that_cannot_be_leaves_no_folder(
+    tmp_path: Path, settings: dict[str, Any], options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(OcraError, match=message):
+        ocra.train(tiny(**settings), tmp_path / "run", **{"processes": 1, "quiet": True, **options})
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("[]", r"needs an object for the whole, not \[\]"),
+        ('{"training": {"start_from": 3}}', "training.start_from must be the name of weights, not 3"),
+        ('{"seed": 99999999999999999999999}', "seed must be a whole number from 0"),
+    ],
+)
+def test_a_config_that_cannot_be_is_refused_with_a_sentence(
+    tmp_path: Path, content: str, message: str
+) -> None:
+    (tmp_path / "config.json").write_text(content)
+    with pytest.raises(OcraError, match=message):
+        read_spec(tmp_path / "config.json")
+
+
+def test_output_that_cannot_be_written_does_not_end_a_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Full(io.StringIO):
+        def flush(self) -> None:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(sys, "stdout", Full())
+    with pytest.warns(UserWarning, match="Nothing more can be shown .*; the run goes on"):
+        summary = ocra.train(tiny(images=320), tmp_path / "run", processes=1)
+    assert summary["images"] == 320
 
 
 def test_a_task_that_does_not_fit_the_model_is_refused(tmp_path: Path) -> None:

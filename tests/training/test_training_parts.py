@@ -192,7 +192,10 @@ def test_a_broken_newest_checkpoint_falls_back_with_a_warning(tmp_path: Path, da
     with pytest.warns(UserWarning, match="is broken"):
         loaded = store.load()
     assert loaded is not None and loaded.state["images"] == 100
-    damage(store.paths()[1])
+    store.save(checkpoint(150))
+    assert [int(path.stem) for path in store.paths()] == [150, 100]  # a broken one takes nobody's place
+    for path in store.paths():
+        damage(path)
     with pytest.warns(UserWarning), pytest.raises(OcraError, match="All checkpoints"):
         store.load()
 

@@ -135,7 +135,7 @@ def record(
         name: Name of the result. Default: preset, images and seed.
         note: A sentence on the run that the tables show.
         failed: Why the run failed, if it did.
-        results: Where results are recorded.
+        results: Where results of folders are recorded.
     """
     from ocra.reproduce.results import read_evaluation, read_result, write_result
     from ocra.reproduce.runner import outcome
@@ -148,6 +148,8 @@ def record(
     tests = [read_evaluation(path) for path in evaluation]
     for run in runs:
         if run.suffix == ".json":
+            if name or failed:
+                raise UsageError("--name and --failed are for folders of runs, not for recorded results.")
             result, folder = read_result(run), run.parent
             result = replace(result, notes=note or result.notes)
         else:

@@ -90,11 +90,19 @@ def main(args: list[str]) -> None:
     )
     try:
         chosen = parse(Start, args, PROGRAM, default=default)
+        asked = replace(
+            base,
+            seed=chosen.seed,
+            model=chosen.model,
+            task=chosen.task,
+            loss=chosen.loss,
+            training=chosen.training,
+        )
     except OcraError as error:  # a config that refused its values
         raise UsageError(str(error)) from None
     if chosen.preset != base.name:
         raise UsageError(f"Write the preset first: {PROGRAM} {chosen.preset} …")
-    _start(chosen, base)
+    _start(chosen, asked, base)
 
 
 def _base(words: list[str]) -> Spec:
@@ -110,6 +118,8 @@ def _base(words: list[str]) -> Spec:
     if found.config is not None:
         if named is not None:
             raise UsageError("Give either a preset or --config, not both.")
+        if found.recipe != "default":
+            raise UsageError("--recipe is for presets; a config holds its own recipe.")
         return read_spec(found.config)
     if named is None and not any(word in ("-h", "--help") for word in words):
         raise UsageError(
@@ -118,17 +128,9 @@ def _base(words: list[str]) -> Spec:
     return preset(named or "multimnist-3", found.recipe)
 
 
-def _start(chosen: Start, base: Spec) -> None:
+def _start(chosen: Start, asked: Spec, base: Spec) -> None:
     from ocra.training.start import train
 
-    asked = replace(
-        base,
-        seed=chosen.seed,
-        model=chosen.model,
-        task=chosen.task,
-        loss=chosen.loss,
-        training=chosen.training,
-    )
     spec = fit_to_task(asked)
     for name in ("channels", "height", "width", "classes"):
         wanted, possible = getattr(asked.model, name), getattr(spec.model, name)

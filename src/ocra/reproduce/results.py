@@ -211,7 +211,7 @@ def with_earlier_evaluations(result: Result, folder: Path) -> Result:
 def read_evaluation(path: Path) -> dict[str, Any]:
     """What `ocra evaluate --json` printed into a file, condensed to what is kept."""
     values = read_json(path)
-    if not isinstance(values, dict) or not {"task", "n", "exact_error", "max_shift"} <= set(values):
+    if not isinstance(values, dict) or not {"task", "n", "exact_error"} <= set(values):
         raise UsageError(
             f"{path} is no evaluation; write it with: ocra evaluate WEIGHTS --json > {path.name}"
         )

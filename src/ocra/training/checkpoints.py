@@ -39,7 +39,7 @@ class Checkpoints:
         return sorted(found, key=lambda path: int(path.stem), reverse=True)
 
     def save(self, checkpoint: Checkpoint) -> None:
-        """Write a checkpoint and drop the oldest.
+        """Write a checkpoint and drop the oldest, and any of more images, which was too broken to go on from.
 
         The file appears whole or not at all, and its content is on the disk before its name is.
         """
@@ -55,8 +55,10 @@ class Checkpoints:
             raise CheckpointError(
                 f"A checkpoint could not be written to {path}: {error.strerror}; {last}."
             ) from None
-        for old in self.paths()[KEPT:]:
-            old.unlink(missing_ok=True)
+        found = self.paths()
+        newest = found.index(path)
+        for other in (*found[:newest], *found[newest + KEPT :]):
+            other.unlink(missing_ok=True)
 
     def load(self) -> Checkpoint | None:
         """The newest checkpoint that is whole, or None if there is none at all."""

@@ -104,6 +104,8 @@ class TrainingConfig:
         self._check("spread", lambda value: 0 <= value <= 1, "from 0 to 1")
         for name in ("capsule_init", "background_scale", "forget_bias"):
             self._check(name, math.isfinite, "a finite number")
+        if not isinstance(self.start_from, str | None):
+            raise OcraError(f"training.start_from must be the name of weights, not {self.start_from!r}.")
         choices = {"schedule": ("cosine", "constant"), "precision": ("fp32", "bf16")}
         for name, allowed in choices.items():
             if getattr(self, name) not in allowed:

@@ -93,6 +93,17 @@ def choose_processes(wanted: int, device: torch.device, batch: int) -> int:
     return wanted or max(1, min(cores(), batch // FEWEST_IMAGES))
 
 
+def check_processes(wanted: int, device: str, batch: int) -> None:
+    """Refuse a device or a number of processes that cannot be; under torchrun its group is taken as it is."""
+    if not under_torchrun():
+        choose_processes(wanted, choose_device(device), batch)
+
+
+def under_torchrun() -> bool:
+    """Whether torchrun, or a program like it, has started this process as one of several."""
+    return "RANK" in os.environ and "WORLD_SIZE" in os.environ
+
+
 def further_process() -> bool:
     """Whether this process was started, by torchrun or by us, to help another one that leads the run."""
     return JOIN in os.environ or int(os.environ.get("RANK", 0)) > 0
@@ -107,7 +118,7 @@ def process_group(processes: int, device: str, batch: int = 1) -> Iterator[Group
         store.set(f"ready {rank}", "")
         with _joined(choose_device(device, rank), store=store, rank=rank, world_size=size) as group:
             yield group
-    elif "RANK" in os.environ and "WORLD_SIZE" in os.environ:
+    elif under_torchrun():
         with _joined(choose_device(device, int(os.environ.get("LOCAL_RANK", 0)))) as group:
             yield group
     else:

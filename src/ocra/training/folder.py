@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -30,7 +29,7 @@ class RunFolder:
     def summary(self) -> dict[str, Any] | None:
         """The summary of a run that has ended, else None."""
         path = self.path / "summary.json"
-        return json.loads(path.read_text("utf-8")) if path.is_file() else None
+        return read_json(path) if path.is_file() else None
 
     def write_summary(self, summary: dict[str, Any]) -> None:
         """Mark the run as ended."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 import warnings
@@ -79,7 +80,11 @@ class Lines(Display):
             self.say(describe(record, self._total))
 
     def say(self, text: str) -> None:
-        print(text, flush=True)
+        try:
+            print(text, flush=True)
+        except OSError as error:  # a full disk, a pipe whose reader has gone: no reason to end a run
+            sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+            warnings.warn(f"Nothing more can be shown ({error.strerror}); the run goes on.", stacklevel=2)
 
 
 class Live(Display):

@@ -41,7 +41,7 @@ from .schedule import (
 )
 from .signals import StopSignals
 from .state import State
-from .summary import done, summarise, weights_metadata
+from .summary import commit, done, summarise, weights_metadata
 
 MOST_BAD_STEPS = 10
 FIXED_SEED = 0  # validation and test images are the same for every run
@@ -58,14 +58,14 @@ class Run:
 
     def __init__(
         self,
-        spec: Spec | None,
+        spec: Spec,
         group: Group,
         folder: RunFolder | None,
         reporter: Reporter,
         checkpoint: Checkpoint | None = None,
     ) -> None:
-        self.spec = spec = Spec.from_dict(group.spread_json(spec.to_dict() if spec else None))
-        self.group, self.folder, self.reporter = group, folder, reporter
+        self.spec, self.group, self.folder, self.reporter = spec, group, folder, reporter
+        self.commit = None if folder is None else commit()  # now, for the source may change while it runs
         self.task = make_task(spec.task, "train", spec.seed)
         self.part = share(group.rank, group.size, spec.training.batch)
         self.model = build_model(spec).to(group.device)
@@ -86,6 +86,8 @@ class Run:
         try:
             if progress.images:
                 self.reporter.say(f"Going on at {progress.images:,} images.")
+                if crossed(progress.validated_images, progress.images, training.validate_every_images):
+                    self.validate()  # a process was lost before it could be
             else:
                 self.save()  # a disk without room for a checkpoint is found out now
             with StopSignals() as signals:
@@ -104,9 +106,16 @@ class Run:
                         self.save(insist=False)
                         saved = time.monotonic()
                 return self.finish()
-        except (PeerLost, Diverged) as error:  # the weights are those of the last good step
+        except PeerLost as error:
             self.save()
-            raise type(error)(f"{error} Saved at {progress.images:,} images; {self.hint()}") from None
+            raise PeerLost(f"{error} Saved at {progress.images:,} images; {self.hint()}") from None
+        except (
+            Diverged
+        ) as error:  # the weights are those of the last good step; going on would end here again
+            self.save()
+            raise Diverged(
+                f"{error} The last good weights are saved at {progress.images:,} images."
+            ) from None
         finally:
             self.reporter.stop()
 
@@ -225,7 +234,8 @@ class Run:
             self.save_weights("last")
         tests = self.test()
         progress.seconds += self.wall_lap()
-        summary = summarise(self.spec, dataclasses.asdict(progress), tests)
+        progress.cpu_seconds += float(self.group.sum(torch.tensor([self.cpu_lap()], dtype=torch.float64)))
+        summary = summarise(self.spec, dataclasses.asdict(progress), tests, self.commit)
         if self.folder is not None:
             self.folder.write_summary(summary)
             self.reporter.say(done(self.folder.path, tests.get("best")))

@@ -10,7 +10,8 @@ from ..errors import OcraError
 from ..evaluation import check_fit
 from ..guidance import check_guidance
 from ..presets import Spec
-from .distribution import further_process, process_group
+from ..pretrained import find
+from .distribution import check_processes, further_process, process_group, under_torchrun
 from .folder import fresh_path, new_run, old_run
 from .logs import Reporter
 from .loop import Run
@@ -34,10 +35,14 @@ def train(
     if further_process():
         return take_part(device)
     check_precision(spec.training.precision, device)
+    check_processes(processes, device, spec.training.batch)
     _check_data(spec)
+    if spec.training.start_from is not None:
+        find(spec.training.start_from)
     path = fresh_path(spec.name) if out is None else Path(out)
     reporter = Reporter(path, quiet, track)
     with new_run(path, spec) as folder, process_group(processes, device, spec.training.batch) as group:
+        group.spread_json(spec.to_dict())
         return Run(spec, group, folder, reporter).go()
 
 
@@ -61,19 +66,24 @@ def resume(
                 print(
                     f"The run in {out} has ended at {summary['images']:,} images; there is nothing to resume."
                 )
+            if under_torchrun():  # the others are waiting to be told
+                with process_group(0, device) as group:
+                    group.spread_json(None)
             return summary
         check_precision(spec.training.precision, device)
         _check_guide(spec)
         checkpoint = folder.checkpoints.load()
         processes = processes or (checkpoint.state["processes"] if checkpoint else 0)
         with process_group(processes, device, spec.training.batch) as group:
+            group.spread_json(spec.to_dict())
             return Run(spec, group, folder, Reporter(folder.path, quiet, track), checkpoint).go()
 
 
 def take_part(device: str = "auto") -> dict[str, Any]:
     """Help another process with its run: it says what to train, and alone reads and writes the folder."""
     with process_group(0, device) as group:
-        return Run(None, group, None, Reporter(None)).go()
+        spec = group.spread_json(None)
+        return {} if spec is None else Run(Spec.from_dict(spec), group, None, Reporter(None)).go()
 
 
 def _check_data(spec: Spec) -> None:

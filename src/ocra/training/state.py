@@ -7,6 +7,7 @@ import math
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from ..errors import OcraError
 from ..model import OCRA
@@ -77,13 +78,10 @@ class State:
         """Take over a checkpoint; the first process has read it (or None) and tells the others."""
         if checkpoint is not None:
             tensors = checkpoint.tensors
+            self._check_fit(tensors)
             for kind, flat in self._flat.items():
                 for name, place in self.parameters.unflatten(flat).items():
                     place.copy_(tensors[f"{kind}.{name}"])
-            if not self._kept.keys() <= tensors.keys():
-                raise OcraError(
-                    "The checkpoint is of a run without training.whitening; set it to 0 in its config.json."
-                )
             for name, place in self._kept.items():
                 place.copy_(tensors[name])
             torch.set_rng_state(tensors["random_state"])
@@ -91,3 +89,16 @@ class State:
         for tensor in (*self._flat.values(), *self._kept.values()):
             tensor.copy_(self.group.spread(tensor))
         self.progress = Progress(**self.group.spread_json(dataclasses.asdict(self.progress)))
+
+    def _check_fit(self, tensors: dict[str, Tensor]) -> None:
+        """Refuse a checkpoint of other settings than those its config.json has now."""
+        for name, place in self.parameters.unflatten(self.average).items():
+            if (found := tensors.get(f"average.{name}")) is None or found.shape != place.shape:
+                raise OcraError(
+                    f"The checkpoint does not fit the model of its config.json ({name} differs); "
+                    "put back what that said, or start a new run."
+                )
+        if not self._kept.keys() <= tensors.keys():
+            raise OcraError(
+                "The checkpoint is of a run without training.whitening; set it to 0 in its config.json."
+            )

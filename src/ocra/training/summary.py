@@ -18,7 +18,9 @@ from ..presets import Spec
 from ..tally import Tally
 
 
-def summarise(spec: Spec, progress: dict[str, Any], tests: dict[str, Tally]) -> dict[str, Any]:
+def summarise(
+    spec: Spec, progress: dict[str, Any], tests: dict[str, Tally], commit: str | None
+) -> dict[str, Any]:
     """The content of summary.json: what was trained, what came out, what it took."""
     return {
         "name": spec.name,
@@ -26,7 +28,7 @@ def summarise(spec: Spec, progress: dict[str, Any], tests: dict[str, Tally]) -> 
         **progress,
         "test": {which: result.figures() for which, result in tests.items()},
         "versions": versions(),
-        "commit": commit(),
+        "commit": commit,
         "config": spec.to_dict(),
     }
 
