@@ -44,5 +44,11 @@ def test_bench_of_an_unknown_preset_is_one_sentence(capsys: pytest.CaptureFixtur
 
 
 def test_more_processes_than_images_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["bench", "--preset", "multimnist-3", "--batch", "2", "--processes", "3"]) == 1
+    assert main(["bench", "--preset", "multimnist-3", "--batch", "2", "--processes", "3"]) == 2
     assert "cannot share a batch of 2" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("option", "value"), [("--seconds", "-1"), ("--processes", "-2"), ("--batch", "0")])
+def test_impossible_numbers_are_refused(option: str, value: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "--preset", "multimnist-3", option, value]) == 2
+    assert f"{option} must be" in capsys.readouterr().err

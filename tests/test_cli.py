@@ -88,6 +88,14 @@ def test_every_command_has_help_with_an_example(command: str, capsys: pytest.Cap
         (["train", "--config", "no-such.json"], 1, "no-such.json could not be read"),
         (["train", "--resume", "no-such-run"], 1, "no-such-run holds no run to resume"),
         (["train", "--seed", "3", "multimnist-3"], 2, "Say what to train"),
+        (["evaluate", "multimnist-3", "--threads", "-1"], 2, "--threads must be at least 1"),
+        (
+            ["evaluate", "multimnist-3", "--digits", "glyphs", "--images", "8", "--glimpses", "0"],
+            2,
+            "at least 1",
+        ),
+        (["demo", "--weights", "svhn-12"], 2, "The demo shows"),
+        (["import-authors", __file__, "--preset", "multimnist-3", "--out", "x"], 1, "test_cli.py"),
         (["evaluate", "no-such-weights"], 1, "There are no weights 'no-such-weights'"),
         (["presets", "mnist"], 2, "There is no preset 'mnist'"),
     ],
@@ -165,4 +173,4 @@ def test_evaluate_as_a_table_with_the_second_test_set(
 
 def test_evaluate_refuses_a_task_that_does_not_fit(weights: str, capsys: pytest.CaptureFixture[str]) -> None:
     code, _, err = output(["evaluate", weights, "--task", "cluttered", "--digits", "glyphs"], capsys)
-    assert code == 1 and "makes images of 1 × 100 × 100, but the model takes 1 × 36 × 36" in err
+    assert code == 2 and "makes images of 1 × 100 × 100, but the model takes 1 × 36 × 36" in err

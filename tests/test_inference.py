@@ -12,6 +12,7 @@ from ocra.errors import OcraError
 from ocra.inference import Knowledge, describe, predict, view
 from ocra.metrics import AnswerRule
 from ocra.preparation import Placement
+from ocra.viz import look
 
 
 def answers(model, scores, **trace_fields):
@@ -62,6 +63,29 @@ def test_house_numbers_are_read_from_left_to_right():
 def test_confidence_is_the_share_against_the_best_rejected_score():
     (said,) = answers(tiny_model(), [row(_3=0.9, _8=0.3)])
     assert [found.confidence for found in said.objects] == pytest.approx([0.9, 0.75])
+
+
+def test_a_class_of_a_folder_is_a_toss_up_at_the_half_from_which_it_is_named():
+    model = tiny_model(classes=2)
+    knowledge = Knowledge.of(model, {"task": {"name": "folder"}, "class_names": ["cat", "dog"]})
+    trace = dataclasses.replace(view(model, torch.rand(1, 1, 36, 36)), scores=torch.tensor([[1.0, 0.5]]))
+    (said,) = describe(trace, model.config, knowledge)
+    assert [found.confidence for found in said.objects] == pytest.approx([2 / 3, 0.5])
+
+
+@pytest.mark.parametrize("images", [np.zeros((1, 36, 36)), Image.new("L", (9, 9)), [np.zeros((36, 36))], 7])
+def test_what_is_no_file_and_no_tensor_is_refused_with_a_sentence(images, tmp_path):
+    with pytest.raises(
+        OcraError, match=r"Give picture files, or a float tensor of images, not \w+; torch.from_numpy"
+    ):
+        predict(tiny_model(), images)
+    if not isinstance(images, list):
+        with pytest.raises(OcraError, match="Give picture files"):
+            look(tiny_model(), images, tmp_path / "x.png")
+
+
+def test_no_pictures_get_no_answers():
+    assert predict(tiny_model(), []) == []
 
 
 def test_a_prediction_is_short_when_printed():

@@ -10,6 +10,7 @@ from matplotlib.patches import Rectangle
 from PIL import Image
 from tiny import ink_picture, tiny_model, tiny_weights
 
+import ocra
 from ocra.commands.look import main
 from ocra.errors import OcraError, UsageError
 from ocra.images import read_picture
@@ -219,6 +220,7 @@ def test_only_errors_are_shown_when_asked(weights, tmp_path, capsys):
         (["--grid", "0", "--out", "x.png"], UsageError),
         (["photo.png", "--task", "multimnist"], UsageError),
         (["--index", "-1"], UsageError),
+        (["--index", "1e30"], UsageError),
         (["--task", "cluttered", "--digits", "glyphs"], UsageError),
         (["nowhere.png"], OcraError),
     ],
@@ -227,3 +229,28 @@ def test_impossible_wishes_are_refused(arguments, error, weights, tmp_path, monk
     monkeypatch.chdir(tmp_path)
     with pytest.raises(error):
         main([*arguments, "--weights", weights])
+
+
+def test_a_picture_is_not_replaced_by_its_figure(weights, tmp_path):
+    picture = tmp_path / "photo.png"
+    Image.effect_noise((60, 60), 90).save(picture)
+    before = picture.read_bytes()
+    with pytest.raises(UsageError, match="is the picture itself"):
+        main([str(picture), "--weights", weights, "--out", str(picture)])
+    with pytest.raises(UsageError, match="is the picture itself"):
+        ocra.look(weights, picture, f"{tmp_path}/../{tmp_path.name}/photo.png")
+    assert picture.read_bytes() == before
+
+
+def test_a_blank_picture_or_a_folder_is_not_guessed_at(weights, tmp_path):
+    Image.new("L", (60, 60), 255).save(tmp_path / "blank.png")
+    for act in (
+        lambda: main([str(tmp_path / "blank.png"), "--weights", weights, "--out", str(tmp_path / "x.png")]),
+        lambda: ocra.look(weights, tmp_path / "blank.png", tmp_path / "x.png"),
+        lambda: ocra.predict(weights, tmp_path / "blank.png"),
+    ):
+        with pytest.raises(OcraError, match=r"blank\.png is one even tone"):
+            act()
+    with pytest.raises(OcraError, match=r"is a folder; give one of the pictures in it"):
+        main([str(tmp_path), "--weights", weights, "--out", str(tmp_path / "x.png")])
+    assert not (tmp_path / "x.png").exists()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import pytest
 import torch
@@ -154,7 +155,7 @@ def test_where_no_class_repeats_a_high_score_is_still_one_object() -> None:
     assert predicted_counts(scores, AnswerRule(None, repeats=True)).tolist() == [[3, 0, 1]]
 
 
-def test_evaluate_takes_tasks_configs_and_names_and_refuses_nonsense() -> None:
+def test_evaluate_takes_tasks_configs_and_names_and_refuses_nonsense(tmp_path: Path) -> None:
     model = OCRA(ModelConfig(filters=4, hidden=16, primary_capsules=4))
     config = TaskConfig(digits="glyphs")
     one = evaluate(model, config, images=64, seed=3)
@@ -164,6 +165,8 @@ def test_evaluate_takes_tasks_configs_and_names_and_refuses_nonsense() -> None:
     assert one.exact_error == other.exact_error and one.details == other.details and one.seed == 3
     assert one.figures["reconstruction_mse"] == pytest.approx(other.figures["reconstruction_mse"])
     assert model.training
+    model.save_pretrained(tmp_path / "saved")
+    assert evaluate(tmp_path / "saved", config, images=64, seed=3).figures == one.figures
     with pytest.raises(UsageError, match="no task 'mnist'"):
         evaluate(model, "mnist")
     with pytest.raises(UsageError, match="at least 1 image"):

@@ -71,9 +71,28 @@ def test_figures_are_saved_under_the_names_of_the_pictures(folder, capsys):
     ink_picture().save(folder / "other/good.png")
     main(["good.png", "other/good.png", "--weights", "weights", "--save", "out"])
     names = sorted(path.name for path in (folder / "out").iterdir())
-    assert names == ["good-2-steps.png", "good-2.png", "good-steps.png", "good.png"]
+    assert names == ["good-2-look.png", "good-2-steps.png", "good-look.png", "good-steps.png"]
     for name in names:
         assert min(Image.open(folder / "out" / name).size) > 300
+
+
+def test_figures_never_replace_pictures_or_each_other(folder, capsys):
+    (folder / "own").mkdir()
+    for name in ("a", "a-look", "a-steps"):
+        ink_picture().save(folder / f"own/{name}.png")
+    before = {path: path.read_bytes() for path in (folder / "own").iterdir()}
+    main(["own", "--weights", "weights", "--save", "own"])
+    assert all(path.read_bytes() == content for path, content in before.items())
+    made = {path.name for path in (folder / "own").iterdir()} - {path.name for path in before}
+    assert made == {
+        f"{name}-{kind}.png" for name in ("a-2", "a-look", "a-steps") for kind in ("look", "steps")
+    }
+
+
+def test_names_with_dollars_are_drawn(folder, capsys):
+    ink_picture().save(folder / "from $5_ to $^6.png")
+    main(["from $5_ to $^6.png", "--weights", "weights", "--save", "out"])
+    assert (folder / "out/from $5_ to $^6-look.png").is_file()
 
 
 def test_a_blank_picture_is_not_guessed_at(folder, capsys):

@@ -98,6 +98,7 @@ def test_unknown_names_are_refused_in_a_sentence() -> None:
 def test_a_model_is_fitted_to_another_task() -> None:
     task = TaskConfig(name="cluttered", digits="glyphs", size=48)
     spec = fit_to_task(replace(preset("multimnist-3"), task=task))
+    assert (spec.name, spec.description, spec.paper_error) == ("multimnist-3-cluttered", "", "")
     assert spec.model.image_shape == (1, 48, 48)
     assert not spec.loss.normalise_scores
 
@@ -105,3 +106,10 @@ def test_a_model_is_fitted_to_another_task() -> None:
 def test_a_fitted_model_for_house_numbers_reads_no_sequence_elsewhere() -> None:
     spec = fit_to_task(replace(preset("svhn-12"), task=TaskConfig(digits="glyphs")))
     assert spec.model.classes == 10 and spec.model.readout_digits == 0
+
+
+def test_the_papers_figure_stays_with_the_papers_task() -> None:
+    own = fit_to_task(preset("multimnist-3"))
+    assert own == preset("multimnist-3")
+    drawn = fit_to_task(replace(own, task=replace(own.task, digits="glyphs")))
+    assert (drawn.name, drawn.paper_error) == ("multimnist-3", "")

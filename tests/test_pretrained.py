@@ -123,3 +123,10 @@ def test_weights_of_another_config_are_named(folder: Path) -> None:
     save_file(tensors, path)
     with pytest.raises(OcraError, match=r"lacks the tensor 'primary.bias'"):
         OCRA.from_pretrained(folder)
+
+
+def test_the_folder_of_a_run_stands_for_its_best_weights(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"name": "a run"}')
+    OCRA(SMALL).save_pretrained(tmp_path / "weights" / "best", task="x")
+    model, metadata = load_with_metadata(tmp_path)
+    assert model.config == SMALL and metadata["task"] == "x"

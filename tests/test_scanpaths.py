@@ -5,6 +5,7 @@ import csv
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from tiny import centroid, dot_picture, tiny_model, tiny_weights
 
 from ocra.commands.scanpath import main
@@ -99,9 +100,11 @@ def test_the_three_tables_agree(weights, tmp_path):
 def test_a_broken_picture_does_not_stop_the_others(weights, tmp_path, capsys):
     dot_picture((100, 80), (30, 30), 10).save(tmp_path / "good.png")
     (tmp_path / "bad.png").write_text("no picture")
+    Image.new("L", (60, 60), 255).save(tmp_path / "blank.png")
     out = tmp_path / "paths.csv"
-    with pytest.raises(OcraError, match="1 of 2 pictures"):
-        main([str(tmp_path / "bad.png"), str(tmp_path / "good.png"), "--weights", weights, "--out", str(out)])
+    names = [str(tmp_path / f"{name}.png") for name in ("bad", "blank", "good")]
+    with pytest.raises(OcraError, match="2 of 3 pictures"):
+        main([*names, "--weights", weights, "--out", str(out)])
     assert {row["image"] for row in rows_of(out.read_text("utf-8"))} == {str(tmp_path / "good.png")}
     assert "bad.png" in capsys.readouterr().err
 

@@ -52,8 +52,8 @@ def read_authors_checkpoint(path: str | Path) -> dict[str, Tensor]:
             "Save its state_dict() alone."
         ) from None
     except (OSError, RuntimeError, EOFError, ValueError, KeyError) as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise OcraError(f"{path} could not be read as a PyTorch checkpoint: {reason}") from None
+        reason = f"{type(error).__name__} {(str(error).splitlines() or [''])[0]}".strip().rstrip(".")
+        raise OcraError(f"{path} is no file that torch.save wrote, or is broken ({reason}).") from None
     for key in ("state_dict", "model_state_dict", "model"):  # some programs wrap it
         if isinstance(content, dict) and isinstance(content.get(key), dict):
             content = content[key]

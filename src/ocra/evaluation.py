@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from .config import ModelConfig
 from .data import Task, TaskConfig, make_task
 from .data.random import permutation
 from .data.task import Batch, Parts
-from .errors import OcraError, UsageError
+from .errors import UsageError
 from .machine import cores
 from .metrics import answer_rule
 from .model import OCRA
@@ -46,7 +47,7 @@ class Evaluation:
 
 
 def evaluate(
-    model: OCRA,
+    model: OCRA | str | os.PathLike[str],
     task: Task | TaskConfig | str,
     *,
     split: str = "test",
@@ -57,12 +58,13 @@ def evaluate(
     threads: int = 0,
     on_progress: Callable[[int], None] | None = None,
 ) -> Evaluation:
-    """Score a model on a task, given as an object, a config or a name.
+    """Score a model, or the weights of a name or folder, on a task, given as an object, a config or a name.
 
     split, seed: which images, for a config or a name. images: how many, the whole split by default.
     glimpses: another number than the model's own. threads: how many batches at once; 0 takes one for each core.
     on_progress: called with the number of images scored since its last call.
     """
+    model = model if isinstance(model, OCRA) else OCRA.from_pretrained(os.fspath(model))
     task = TaskConfig(name=task) if isinstance(task, str) else task  # type: ignore[arg-type]
     source = make_task(task, split, seed) if isinstance(task, TaskConfig) else task
     check_fit(model.config, source)
@@ -93,10 +95,10 @@ def check_fit(model: ModelConfig, task: Task) -> None:
     """Refuse a task whose images or classes are not those of the model."""
     if task.image_shape != model.image_shape:
         theirs, ours = (" × ".join(map(str, shape)) for shape in (task.image_shape, model.image_shape))
-        raise OcraError(f"The task {task.name} makes images of {theirs}, but the model takes {ours}.")
+        raise UsageError(f"The task {task.name} makes images of {theirs}, but the model takes {ours}.")
     if len(task.class_names) != model.classes:
         counts = f"{len(task.class_names)} classes, but the model has {model.classes}"
-        raise OcraError(f"The task {task.name} has {counts}.")
+        raise UsageError(f"The task {task.name} has {counts}.")
 
 
 def _in_threads(

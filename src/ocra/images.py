@@ -88,6 +88,10 @@ def read_picture(source: str | os.PathLike[str] | bytes, name: str | None = None
         _check_length(shown, len(source))
         return _read(io.BytesIO(source), shown)
     if os.path.isdir(source):
+        if any(_is_picture(path) for path in Path(os.fspath(source)).rglob("*")):
+            raise OcraError(
+                f"{shown} is a folder; give one of the pictures in it, or use 'ocra predict {shown}'."
+            )
         raise OcraError(
             f"{shown} is a folder without pictures; their names end in {', '.join(sorted(ENDINGS))}."
         )

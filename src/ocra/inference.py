@@ -15,7 +15,7 @@ from .errors import OcraError
 from .images import read_picture
 from .metrics import AnswerRule, predicted_counts
 from .model import OCRA
-from .preparation import Fit, Invert, Placement, prepare
+from .preparation import Fit, Invert, Placement, Prepared, prepare
 from .pretrained import load_with_metadata
 from .trace import Trace
 
@@ -71,8 +71,8 @@ class FoundObject:
     """Lengths of its capsule, summed over the glimpses (house numbers: output of the digit's readout);
     shared between objects of the same class."""
     confidence: float
-    """Score s against the best one not chosen, r: s / (s + r). 0.5 is a toss-up, 1 leaves no doubt; it is
-    not a probability."""
+    """Score s against the best one not chosen, r: s / (s + r); where the number of objects is not known, r is at
+    least the half from which on a class is named. 0.5 is a toss-up, 1 leaves no doubt; it is not a probability."""
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ def predict(
     model: a network, or the name or folder of its weights (needed for class names of one's own).
     The answer follows the task's rule: two different classes with the highest scores (multimnist), two of a
     class that scores 1.8 or more, else the two highest (cluttered), the readouts (svhn), every class as often
-    as its rounded score says (own folders).
+    as its rounded score says, but once at most where no label ever repeats (own folders).
     """
     if not isinstance(model, OCRA):
         model, metadata = load_with_metadata(os.fspath(model))
@@ -139,16 +139,35 @@ def predict(
     knowledge = knowledge or Knowledge.of(model)
     placements = None
     if not isinstance(images, Tensor):
-        sources = [images] if isinstance(images, str | os.PathLike) else list(images)
-        prepared = [
-            prepare(read_picture(source), model.config, knowledge.task, invert=invert, fit=fit)
-            for source in sources
-        ]
+        sources = [images] if isinstance(images, str | os.PathLike) else _listed(images)
+        prepared = [picture_for(model.config, knowledge.task, source, invert, fit) for source in sources]
+        if not prepared:
+            return []
         images, placements = (
             torch.stack([item.image for item in prepared]),
             [item.placement for item in prepared],
         )
     return describe(view(model, images, glimpses), model.config, knowledge, placements)
+
+
+def picture_for(
+    config: ModelConfig, task: str, source: Source, invert: Invert = "auto", fit: Fit = "auto"
+) -> Prepared:
+    """A picture file made fit for a model; one without anything to see in it is refused."""
+    if not isinstance(source, str | os.PathLike):
+        raise OcraError(
+            f"Give picture files, or a float tensor of images, not {type(source).__name__}; torch.from_numpy makes a "
+            "tensor of an array."
+        )
+    prepared = prepare(read_picture(source), config, task, invert=invert, fit=fit)
+    if prepared.blank:
+        raise OcraError(f"{prepared.picture.name} is one even tone: there is nothing in it to recognise.")
+    return prepared
+
+
+def _listed(sources: Any) -> list[Any]:
+    """Several sources as a list; an array or a picture is one thing, which is refused later."""
+    return [sources] if hasattr(sources, "shape") or not hasattr(sources, "__iter__") else list(sources)
 
 
 @torch.inference_mode()
@@ -182,6 +201,8 @@ def _name_objects(trace: Trace, knowledge: Knowledge) -> list[list[tuple[int, fl
     answers = []
     for score, count in zip(trace.scores.tolist(), counts.long().tolist(), strict=True):
         rejected = max((s for s, n in zip(score, count, strict=True) if n == 0), default=0.0)
+        if knowledge.rule.objects is None:  # a class is named from a half on, whatever the others score
+            rejected = max(rejected, 0.5)
         found = [
             (k, score[k] / n, _confidence(score[k] / n, rejected))
             for k, n in enumerate(count)

@@ -16,7 +16,7 @@ from .capsules import CapsuleLayer
 from .compilation import compiled_or_eager
 from .config import ModelConfig
 from .convolution import convolve_and_pool
-from .errors import OcraError
+from .errors import OcraError, UsageError
 from .gathering import Gatherer, Slots
 from .interventions import Interventions, Lesion, StepControl
 from .numerics import at_least_float32, positive_part
@@ -326,7 +326,7 @@ class OCRA(nn.Module):
 def _at_least_one(name: str, value: int) -> int:
     """The value, if it is a whole number from 1 on."""
     if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
-        raise OcraError(f"{name} must be a whole number of at least 1, not {value!r}.")
+        raise UsageError(f"{name} must be a whole number of at least 1, not {value!r}.")
     return int(value)
 
 

@@ -91,7 +91,26 @@ def fit_to_task(spec: Spec) -> Spec:
     # Scores are comparable only within an image then: fine for the highest few, not for counting.
     comparable = rule.objects is not None and not rule.repeats
     loss = replace(spec.loss, normalise_scores=spec.loss.normalise_scores and comparable)
-    return replace(spec, model=model, loss=loss)
+    return _without_foreign_names(replace(spec, model=model, loss=loss))
+
+
+def _without_foreign_names(spec: Spec) -> Spec:
+    """The same experiment; if it is no longer that of its preset, it does not bear the paper's figure or its name."""
+    known = PRESETS.get(spec.name)
+    if known is None:
+        return spec
+    if spec.task.name != known.task.name:
+        return replace(spec, name=f"{spec.name}-{spec.task.name}", description="", paper_error="")
+    # Neither where the data lies nor how training pictures are varied makes it another task.
+    own = replace(
+        spec.task,
+        root=None,
+        download=False,
+        augment=known.task.augment,
+        extra=known.task.extra,
+        class_names=None,
+    )
+    return spec if own == known.task else replace(spec, paper_error="")
 
 
 MULTIMNIST = TaskConfig(name="multimnist")

@@ -83,7 +83,8 @@ def _heading(folder: Path, spec: Spec, log: Log, summary: dict[str, Any]) -> str
             ("best validation error", _percent(best["validation_error"]), f"after {best['images']:,} images")
         )
     if spec.paper_error:
-        figures.append(("the paper", f"{spec.paper_error} %", "mean ± sd of five runs"))
+        remark = "mean ± sd of five runs" if "±" in spec.paper_error else "quoted"
+        figures.append(("the paper", f"{spec.paper_error} %", remark))
     share = seen / spec.training.images
     figures.append(("images seen", f"{seen:,}", f"{share:.0%} of {spec.training.images:,}"))
     if "cpu_seconds" in summary:

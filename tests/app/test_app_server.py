@@ -6,7 +6,7 @@ import pytest
 
 from ocra.app.server import address, free_port
 from ocra.commands.app import main
-from ocra.errors import OcraError
+from ocra.errors import OcraError, UsageError
 
 
 def test_port_in_use_is_refused_if_asked_for_and_passed_over_if_not():
@@ -23,9 +23,11 @@ def test_impossible_port_is_refused(port):
         free_port("127.0.0.1", port)
 
 
-def test_address_that_is_not_of_this_machine_is_refused():
-    with pytest.raises(OcraError, match="192\\.0\\.2\\.1"):
-        free_port("192.0.2.1", 7860)
+@pytest.mark.parametrize("host", ["192.0.2.1", "nowhere.invalid"])
+@pytest.mark.parametrize("port", [7860, None])
+def test_address_that_is_not_of_this_machine_is_refused(host, port):
+    with pytest.raises(UsageError, match=f"no address '{host}'"):
+        free_port(host, port)
 
 
 def test_page_open_to_the_network_is_still_at_this_machine():

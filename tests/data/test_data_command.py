@@ -17,7 +17,7 @@ def test_show_draws_pictures_with_room_for_their_classes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], task: str
 ) -> None:
     out = tmp_path / "grid.png"
-    main(["show", task, "--digits", "glyphs", "--pictures", "10", "--out", str(out)])
+    main(["show", task, "--digits", "glyphs", "--pictures", "1e1", "--out", str(out)])
     with Image.open(out) as sheet:
         assert sheet.width == 8 * 152 + 8
         assert sheet.height > 2 * 152

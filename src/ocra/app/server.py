@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import signal
 import socket
@@ -13,7 +14,7 @@ from threading import Event
 
 from PIL import Image, ImageDraw
 
-from ..errors import OcraError
+from ..errors import OcraError, UsageError
 from .networks import Networks
 from .subjects import MOST_UPLOAD_BYTES
 
@@ -89,17 +90,20 @@ def _set_environment(uploads: str) -> None:
 
 def free_port(host: str, port: int | None) -> int:
     """The port asked for, or the first free one from 7860."""
+    nowhere = f"This machine has no address '{host}'; --host takes 127.0.0.1 or 0.0.0.0."
+    try:
+        socket.getaddrinfo(host, None)
+    except (socket.gaierror, UnicodeError):
+        raise UsageError(nowhere) from None
     for candidate in [port] if port is not None else range(FIRST_PORT, FIRST_PORT + PORTS):
         try:
             with socket.create_server((host, candidate)) as server:
                 return int(server.getsockname()[1])
         except OverflowError:
-            raise OcraError(f"{candidate} is not a port; choose one from 1024 to 65535.") from None
-        except socket.gaierror:
-            raise OcraError(
-                f"This machine has no address '{host}'; --host takes 127.0.0.1 or 0.0.0.0."
-            ) from None
+            raise UsageError(f"{candidate} is not a port; choose one from 1024 to 65535.") from None
         except OSError as error:
+            if error.errno == errno.EADDRNOTAVAIL:
+                raise UsageError(nowhere) from None
             reason = error.strerror or str(error)
             if port is not None:
                 raise OcraError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import sys
 import tempfile
@@ -16,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from ..data import TaskConfig, make_task
-from ..errors import OcraError
+from ..errors import OcraError, UsageError
 from ..machine import cores
 from ..presets import Spec, preset
 from .operations import multiply_adds
@@ -60,9 +61,17 @@ def measure_all(
     progress: Callable[[str], None] = lambda line: None,
 ) -> list[Row]:
     """Measure presets in modes; with `plain` also against the pseudocode."""
+    if not 0 < seconds < math.inf:
+        raise UsageError(f"--seconds must be a number above 0, not {seconds:g}.")
+    if processes < 0:
+        raise UsageError(f"--processes must be at least 1, or 0 for one on each core, not {processes}.")
     count = processes or cores()
+    if batch < 1:
+        raise UsageError(f"--batch must be at least 1, not {batch}.")
     if batch < count:
-        raise OcraError(f"{count} processes cannot share a batch of {batch} images; use --processes {batch}.")
+        raise UsageError(
+            f"{count} processes cannot share a batch of {batch} images; use --processes {batch}."
+        )
     rows = []
     for name in presets:
         for mode in modes:

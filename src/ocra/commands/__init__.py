@@ -10,14 +10,15 @@ import tyro
 
 Result = TypeVar("Result")
 
-_registry = tyro.constructors.ConstructorRegistry()
+whole_numbers = tyro.constructors.ConstructorRegistry()
+"""Within it whole numbers may be written 3e6."""
 
 
-@_registry.primitive_rule
+@whole_numbers.primitive_rule
 def _whole_numbers(
     info: tyro.constructors.PrimitiveTypeInfo,
 ) -> tyro.constructors.PrimitiveConstructorSpec | None:
-    """Whole numbers may be written 3e6."""
+    """How a whole number is read and shown."""
     if info.type is not int:
         return None
     return tyro.constructors.PrimitiveConstructorSpec(
@@ -46,5 +47,5 @@ def parse(function: Callable[..., Result], words: Sequence[str], program: str, *
     The help begins with the docstring up to its list of arguments, the example included.
     """
     options.setdefault("description", inspect.cleandoc(function.__doc__ or "").partition("\n\nArgs:")[0])
-    with _registry:
+    with whole_numbers:
         return tyro.cli(function, args=list(words), prog=program, **options)

@@ -1,6 +1,6 @@
 """ocra app: a local web page to draw, look and compare."""
 
-import tyro
+from ocra.commands import parse
 
 
 def app(
@@ -25,4 +25,4 @@ def app(
 
 def main(args: list[str]) -> None:
     """Run `ocra app` with these arguments."""
-    tyro.cli(app, prog="ocra app", args=args)
+    parse(app, args, "ocra app")

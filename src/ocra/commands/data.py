@@ -9,6 +9,7 @@ from rich.console import Console
 from tyro.conf import Positional
 from tyro.extras import subcommand_cli_from_dict
 
+from ocra.commands import whole_numbers
 from ocra.data import TaskConfig, make_task
 from ocra.data.fetch import fetch_mnist, fetch_svhn
 from ocra.data.grid import draw_grid
@@ -100,7 +101,7 @@ def show(
     """
     if not 1 <= pictures <= 1000:
         raise UsageError(f"{pictures} pictures do not fit on one sheet; choose 1 to 1000.")
-    if out.suffix.lower() not in Image.registered_extensions():
+    if Image.registered_extensions().get(out.suffix.lower()) not in Image.SAVE:
         raise UsageError(f"{out} must end in .png or that of another picture format.")
     config = TaskConfig(
         name=task,
@@ -125,4 +126,5 @@ def show(
 def main(args: list[str]) -> None:
     """Run `ocra data` with these arguments."""
     commands: dict[str, Callable[..., None]] = {"fetch": fetch, "check": check, "show": show}
-    subcommand_cli_from_dict(commands, prog="ocra data", description=DESCRIPTION, args=args)
+    with whole_numbers:
+        subcommand_cli_from_dict(commands, prog="ocra data", description=DESCRIPTION, args=args)

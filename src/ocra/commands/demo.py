@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ..data import Task, TaskConfig, make_task
-from ..errors import OcraError
+from ..errors import OcraError, UsageError
 from ..evaluation import check_fit, evaluate
 from ..inference import Knowledge, view
 from ..pretrained import load_with_metadata, shipped
@@ -83,7 +83,7 @@ def demo(out: Path = Path("demo"), images: int = 3000, weights: str = PREFERRED)
 def _test_digits(console: Console, own: TaskConfig) -> tuple[Task, str]:
     """The weights' own task with MNIST's test digits, fetched if need be, or else with digits drawn from fonts."""
     if own.name not in SCENES:
-        raise OcraError(
+        raise UsageError(
             f"The demo shows {' and '.join(SCENES)}, not {own.name}; try: ocra look --task {own.name}"
         )
     if own.digits == "mnist":

@@ -6,7 +6,6 @@ import dataclasses
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from rich.console import Console
@@ -59,7 +58,9 @@ def score(
         threads: Batches scored at once. 0: one for each core.
         as_json: Print one JSON object; errors are fractions.
     """
-    model, metadata = load_with_metadata(_folder_of(weights))
+    if threads < 0:
+        raise UsageError(f"--threads must be at least 1, or 0 for one on each core, not {threads}.")
+    model, metadata = load_with_metadata(weights)
     changes = {"name": task, "max_shift": shift, "digits": digits, "root": root}
     config = _task_config(metadata, {name: value for name, value in changes.items() if value is not None})
     if shift is not None and config.name != "multimnist":
@@ -86,12 +87,6 @@ def _progress(total: int, shown: bool) -> Iterator[Callable[[int], None]]:
     with Progress(console=console, transient=True, disable=not (shown and console.is_terminal)) as progress:
         bar = progress.add_task("images", total=total)
         yield lambda count: progress.advance(bar, count)
-
-
-def _folder_of(weights: str) -> str:
-    """The weights themselves, or the best ones of a run."""
-    best = Path(weights) / "weights" / "best"
-    return str(best) if best.is_dir() else weights
 
 
 def _task_config(metadata: dict[str, Any], changes: dict[str, Any]) -> TaskConfig:

@@ -15,6 +15,7 @@ from ocra.commands.sources import (
     Network,
     Split,
     TaskName,
+    check_index,
     load_network,
     pass_over,
     task_for,
@@ -22,10 +23,10 @@ from ocra.commands.sources import (
 )
 from ocra.data import Task
 from ocra.errors import OcraError, UsageError
-from ocra.images import endings, read_picture
-from ocra.inference import view
-from ocra.preparation import Fit, Invert, prepare
-from ocra.viz import MOVING, STILL, save_look
+from ocra.images import STDIN, endings
+from ocra.inference import picture_for, view
+from ocra.preparation import Fit, Invert
+from ocra.viz import MOVING, STILL, refuse_to_replace, save_look
 from ocra.viz.record import Record, records
 
 PATIENCE = 20_000
@@ -82,6 +83,8 @@ def look(
         raise UsageError(f"--grid must be from 1 to 1000 images, not {grid}.")
     network = load_network(weights, task)
     if image:
+        if image != STDIN:
+            refuse_to_replace(image, out)
         record = _of_picture(network, image, glimpses, invert, fit)
         save_look(record, out)
         _say(record, out)
@@ -98,7 +101,7 @@ def look(
 def _of_picture(network: Network, file: str, glimpses: int | None, invert: Invert, fit: Fit) -> Record:
     """One pass over a picture of the user's own."""
     config, knowledge = network.model.config, network.knowledge
-    prepared = prepare(read_picture(file), config, knowledge.task, invert=invert, fit=fit)
+    prepared = picture_for(config, knowledge.task, file, invert, fit)
     trace = pass_over(network, [prepared], glimpses)
     title = f"{prepared.picture.name} · {network.name}"
     return records(trace, prepared.image[None], config, knowledge, titles=[title], prepared=[prepared])[0]
@@ -108,8 +111,7 @@ def _of_task(
     network: Network, task: Task, first: int, number: int, errors_only: bool, glimpses: int | None
 ) -> list[Record]:
     """So many images of a task from the first on, or the first that are wrong."""
-    if first < 0:
-        raise UsageError(f"--index counts from 0; {first} is negative.")
+    check_index(first)
     if not errors_only:
         return list(_records(network, task, first, first + number, glimpses))
     found: list[Record] = []

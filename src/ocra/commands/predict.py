@@ -13,6 +13,7 @@ from tyro.conf import Positional, arg
 from ocra.commands import parse
 from ocra.commands.sources import Network, in_batches, load_network, pass_over, prepare_pictures
 from ocra.errors import OcraError, UsageError
+from ocra.images import find_pictures
 from ocra.inference import Prediction, describe
 from ocra.preparation import Fit, Invert, Prepared
 
@@ -41,7 +42,8 @@ def predict(
         weights: Name of shipped weights, or a folder.
         as_json: Print one line of JSON for each picture: file, objects, scores, glimpses; or file and error.
             Glimpses are in pixels of your picture, from 0 at the centre of its top left pixel.
-        save: Folder for two figures for each picture: what the model did, and how the picture was prepared.
+        save: Folder for two figures for each picture: what the model did (NAME-look.png), and how the picture was
+            prepared (NAME-steps.png).
         explain: Say how each picture was prepared.
         invert: Turn light and dark around. auto: when the background is light.
         fit: content: scale the ink to the size that digits have in training. whole: show all of the picture.
@@ -52,9 +54,9 @@ def predict(
         raise UsageError("Name at least one picture, for example: ocra predict photo.jpg")
     network = load_network(weights)
     failed = seen = 0
-    saved_names: set[str] = set()
+    taken = _files(images) if save is not None else set()
     for batch in in_batches(prepare_pictures(images, network, invert, fit)):
-        answers = _recognise(network, [item for _, item in batch], glimpses, save, saved_names)
+        answers = _recognise(network, [item for _, item in batch], glimpses, save, taken)
         for (file, item), answer in zip(batch, answers, strict=True):
             seen += 1
             if isinstance(answer, OcraError):
@@ -79,29 +81,27 @@ def _recognise(
     items: list[Prepared | OcraError],
     glimpses: int | None,
     save: Path | None,
-    saved_names: set[str],
+    taken: set[Path],
 ) -> list[Prediction | OcraError]:
     """The answer for every picture that can be answered for, in order; errors stay where they are."""
-    checked = [_refused_if_blank(item) for item in items]
-    good = [item for item in checked if isinstance(item, Prepared)]
+    good = [item for item in items if isinstance(item, Prepared)]
     found: Iterator[Prediction] = iter(())
     if good:
         trace = pass_over(network, good, glimpses)
         placements = [item.placement for item in good]
         found = iter(describe(trace, network.model.config, network.knowledge, placements))
         if save is not None:
-            _save_figures(network, trace, good, save, saved_names)
-    return [next(found) if isinstance(item, Prepared) else item for item in checked]
+            _save_figures(network, trace, good, save, taken)
+    return [next(found) if isinstance(item, Prepared) else item for item in items]
 
 
-def _refused_if_blank(item: Prepared | OcraError) -> Prepared | OcraError:
-    if isinstance(item, Prepared) and item.blank:
-        return OcraError(f"{item.picture.name} is one even tone: there is nothing in it to recognise.")
-    return item
+def _files(images: tuple[str, ...]) -> set[Path]:
+    """The pictures themselves, which no figure may replace."""
+    return {Path(file).resolve() for file in find_pictures(images)}
 
 
-def _save_figures(network: Network, trace: Any, good: list[Prepared], folder: Path, used: set[str]) -> None:
-    """Two figures for each picture; pictures of the same name in different folders get numbers."""
+def _save_figures(network: Network, trace: Any, good: list[Prepared], folder: Path, taken: set[Path]) -> None:
+    """Two figures for each picture; where a name is taken, by a picture or another's figure, they get a number."""
     import torch
 
     from ocra.viz.figure import draw_look
@@ -115,12 +115,17 @@ def _save_figures(network: Network, trace: Any, good: list[Prepared], folder: Pa
     for record, item in zip(made, good, strict=True):
         stem = name = Path(item.picture.name).stem or "picture"
         number = 1
-        while name in used:
+        while taken & {*(targets := _targets(folder, name))}:
             number += 1
             name = f"{stem}-{number}"
-        used.add(name)
-        save_figure(draw_look(record), folder / f"{name}.png")
-        save_figure(draw_steps(item), folder / f"{name}-steps.png")
+        taken |= {*targets}
+        save_figure(draw_look(record), targets[0])
+        save_figure(draw_steps(item), targets[1])
+
+
+def _targets(folder: Path, name: str) -> tuple[Path, Path]:
+    """The two files for a picture: what the model did, and how the picture was prepared."""
+    return (folder / f"{name}-look.png").resolve(), (folder / f"{name}-steps.png").resolve()
 
 
 def as_record(file: str, prediction: Prediction) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from ocra.commands.sources import (
     Network,
     Split,
     TaskName,
+    check_index,
     in_batches,
     load_network,
     pass_over,
@@ -79,8 +80,9 @@ def scanpath(
     endings(out, ENDINGS)
     if images and task:
         raise UsageError("Give either pictures of your own or --task, not both.")
-    if number < 1 or index < 0:
-        raise UsageError(f"--number must be at least 1 and --index at least 0, not {number} and {index}.")
+    if number < 1:
+        raise UsageError(f"--number must be at least 1, not {number}.")
+    check_index(index)
     if not 0 < duration < float("inf"):
         raise UsageError(f"--duration must be a number of seconds above 0, not {duration}.")
     network = load_network(weights, task)

@@ -11,10 +11,10 @@ import torch
 
 from ocra.data import Batch, Task, TaskConfig, make_task
 from ocra.errors import OcraError, UsageError
-from ocra.images import find_pictures, read_picture
-from ocra.inference import NO_DIGIT, Knowledge, view
+from ocra.images import find_pictures
+from ocra.inference import NO_DIGIT, Knowledge, picture_for, view
 from ocra.model import OCRA
-from ocra.preparation import Fit, Invert, Prepared, prepare
+from ocra.preparation import Fit, Invert, Prepared
 from ocra.pretrained import load_with_metadata
 from ocra.trace import Trace
 
@@ -22,6 +22,7 @@ TaskName = Literal["multimnist", "cluttered", "svhn", "folder"]
 Split = Literal["train", "validation", "test"]
 
 USUAL_WEIGHTS = {"multimnist": "multimnist-3", "cluttered": "cluttered-5", "svhn": "svhn-12"}
+LAST_INDEX = 2**53
 TOGETHER = 32
 """Images that go through the model at once."""
 
@@ -56,7 +57,7 @@ def prepare_pictures(
     config, task = network.model.config, network.knowledge.task
     for file in find_pictures(sources):
         try:
-            yield file, prepare(read_picture(file), config, task, invert=invert, fit=fit)
+            yield file, picture_for(config, task, file, invert, fit)
         except OcraError as error:
             yield file, error
 
@@ -73,6 +74,12 @@ def in_batches(
             batch = []
     if batch:
         yield batch
+
+
+def check_index(index: int) -> None:
+    """Refuse a number that no image of a task has."""
+    if not 0 <= index < LAST_INDEX:
+        raise UsageError(f"--index must be a whole number from 0 to {LAST_INDEX:,}, not {index:,}.")
 
 
 def pass_over(network: Network, prepared: Sequence[Prepared], glimpses: int | None = None) -> Trace:

@@ -56,10 +56,12 @@ def shipped() -> list[str]:
 
 
 def find(name: str | Path) -> Path:
-    """The folder of these weights: shipped ones first, then a folder on disk, then the hub."""
+    """The folder of these weights: shipped ones first, then a folder on disk (of a run: its best), then the hub."""
     if str(name) in shipped():
         return Path(__file__).parent / str(name)
     folder = Path(name).expanduser()
+    if (folder / "weights" / "best" / CONFIG).is_file():
+        return folder / "weights" / "best"
     if (folder / CONFIG).is_file():
         return folder
     if folder.exists():

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from torch import Tensor
 
-from ..images import endings, read_picture
-from ..inference import Knowledge, view
+from ..errors import UsageError
+from ..images import endings
+from ..inference import Knowledge, picture_for, view
 from ..model import OCRA
-from ..preparation import prepare
 from ..pretrained import load_with_metadata
 from .record import Record, records
 
@@ -37,7 +37,8 @@ def look(
     knowledge = knowledge or Knowledge.of(model)
     prepared = None
     if not isinstance(image, Tensor):
-        prepared = prepare(read_picture(image), model.config, knowledge.task)
+        prepared = picture_for(model.config, knowledge.task, image)
+        refuse_to_replace(image, out)
         image = prepared.image
     trace = view(model, image[None], glimpses)
     (record,) = records(
@@ -50,6 +51,12 @@ def look(
     )
     save_look(record, out)
     return record
+
+
+def refuse_to_replace(image: str | os.PathLike[str], out: str | os.PathLike[str]) -> None:
+    """Refuse to write a figure over the picture that it is of."""
+    if os.path.exists(image) and os.path.exists(out) and os.path.samefile(image, out):
+        raise UsageError(f"{out} is the picture itself, which the figure would replace; choose another name.")
 
 
 def save_look(record: Record, out: str | os.PathLike[str]) -> None:

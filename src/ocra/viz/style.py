@@ -31,6 +31,7 @@ _SETTINGS: dict[str, Any] = {
     "font.sans-serif": ["DejaVu Sans"],  # comes with matplotlib: the same picture on every machine
     "font.size": 9,
     "text.color": INK,
+    "text.parse_math": False,  # names of files and classes may have dollars in them
     "axes.labelcolor": INK,
     "axes.edgecolor": FAINT,
     "axes.linewidth": 0.8,
