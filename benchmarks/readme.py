@@ -13,9 +13,9 @@ from typing import Any
 
 from ocra.files import write_text_atomically
 from ocra.presets import PRESETS
-from ocra.pretrained import load_with_metadata, shipped
+from ocra.pretrained import shipped
 from ocra.reproduce.groups import test_of
-from ocra.reproduce.lineage import lineage
+from ocra.reproduce.lineage import lineage, shipped_result
 from ocra.reproduce.milestones import AUTHORS_ERROR, AUTHORS_IMAGES, milestones
 from ocra.reproduce.results import read_results
 from ocra.reproduce.scores import evaluate_command
@@ -32,8 +32,8 @@ def accuracy_table() -> str:
     results = read_results(RESULTS)
     rows = []
     for name in shipped():
-        seen = load_with_metadata(name)[1]["training"]["images_seen"]
-        result = next(result for result in results if result.preset == name and result.best_images == seen)
+        result = shipped_result(name, results)
+        assert result is not None
         test = test_of(result)
         assert test is not None
         line = lineage(result, results)

@@ -10,6 +10,7 @@ from fabricated import evaluation, made_up
 
 from ocra.cli import main as cli
 from ocra.presets import PRESETS
+from ocra.pretrained import read_metadata
 from ocra.reproduce.groups import group_results
 from ocra.reproduce.plots import against_glimpses
 from ocra.reproduce.results import Result, write_result
@@ -141,6 +142,15 @@ def test_of_several_results_the_best_by_validation_is_drawn_by_glimpses() -> Non
     for results in ([chosen, lucky, untested], [untested, lucky, chosen]):
         lines = [line for line in against_glimpses(results).axes[0].lines if len(line.get_xdata()) > 1]
         assert [list(line.get_ydata()) for line in lines] == [[50.0, 20.0, 8.0, pytest.approx(7.0)]]
+
+
+def test_the_shipped_run_comes_before_the_best_by_validation() -> None:
+    other = curves()[0]
+    seen = read_metadata("multimnist-3")["training"]["images_seen"]
+    tests = [{**test, "exact_error": 0.5} for test in other.evaluations]
+    ours = replace(other, evaluations=tests, validation=[[seen, 0.3]], best_images=seen)
+    lines = [line for line in against_glimpses([ours, other]).axes[0].lines if len(line.get_xdata()) > 1]
+    assert [list(line.get_ydata()) for line in lines] == [[50.0] * 4]
 
 
 def test_the_page_and_its_plots_are_written_from_files_alone(

@@ -50,6 +50,11 @@ def load_with_metadata(name: str | Path) -> tuple[OCRA, dict[str, Any]]:
     return model.eval(), config
 
 
+def read_metadata(name: str | Path) -> dict[str, Any]:
+    """All that the config of these weights says, without loading them."""
+    return _read_config(find(name) / CONFIG)
+
+
 def shipped() -> list[str]:
     """Names of the weights that come with the package."""
     return sorted(path.parent.name for path in Path(__file__).parent.glob(f"*/{CONFIG}"))

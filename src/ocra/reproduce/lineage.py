@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from ..pretrained import read_metadata, shipped
 from .results import Result
 from .words import hours, millions
 
@@ -36,6 +37,14 @@ class Lineage:
         """Such as: 9 M images, 6.4 CPU hours in 5 runs."""
         more = f", and those of {self.unknown}, which are not recorded" if self.unknown else ""
         return f"{millions(self.images)} images, {hours(self.cpu_seconds)} CPU hours in {self.count}{more}"
+
+
+def shipped_result(name: str, results: Iterable[Result]) -> Result | None:
+    """The run whose weights are shipped under this name, if it is among the results."""
+    if name not in shipped():
+        return None
+    seen = read_metadata(name)["training"]["images_seen"]
+    return next((result for result in results if (result.preset, result.best_images) == (name, seen)), None)
 
 
 def lineage(result: Result, results: Iterable[Result]) -> Lineage:

@@ -25,6 +25,7 @@ from ..viz.style import (
     styled,
 )
 from .groups import test_of
+from .lineage import shipped_result
 from .milestones import AUTHORS_ERROR, AUTHORS_IMAGES, milestone
 from .results import Result
 from .scores import glimpse_series
@@ -79,7 +80,7 @@ def against_images(results: list[Result], title: str) -> Figure:
             marker="o",
             markersize=4,
             linestyle="",
-            label="best of a preset, by validation",
+            label="shipped, else best by validation",
         )
         axes.plot([], [], color=MUTED, linewidth=0.8, linestyle=":", label="the paper's test error")
         axes.set_xlabel("images seen, millions")
@@ -90,20 +91,21 @@ def against_images(results: list[Result], title: str) -> Figure:
 
 
 def _best_of_each(results: list[Result]) -> dict[str, Result]:
-    """Of each preset the tested run with the least validation error, as weights are chosen: not by the test."""
+    """Of each preset the tested run that is shipped, else that of the least validation error: none by its test."""
 
     def validation_error(result: Result) -> float:
         return min((point[1] for point in result.validation), default=math.inf)
 
     tested = [result for result in results if test_of(result) is not None]
     tested.sort(key=validation_error, reverse=True)
-    return {result.preset: result for result in tested}  # of each preset the last one stays
+    best = {result.preset: result for result in tested}  # of each preset the last one stays
+    return {preset: shipped_result(preset, tested) or result for preset, result in best.items()}
 
 
 def against_glimpses(results: list[Result]) -> Figure:
-    """Test error of each preset's best run by validation, given fewer or more glimpses than it was trained with."""
+    """Test error of each preset's shipped or best run, given fewer or more glimpses than it was trained with."""
     with styled():
-        title = "The best run of each model, with fewer or more glimpses than it was trained with (ring)"
+        title = "Each model, with fewer or more glimpses than it was trained with (ring)"
         figure, axes = _axes("glimpses", "test error, %", title)
         for number, (preset, (own, errors)) in enumerate(sorted(_best_by_glimpses(results).items())):
             colour = COLOURS[number % len(COLOURS)]
