@@ -10,7 +10,7 @@ from ocra.cli import main
 
 
 def test_the_demo_shows_digits_only(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["demo", "--weights", "svhn-12"]) == 1
+    assert main(["demo", "--weights", "svhn-12"]) == 2
     assert "not svhn; try: ocra look --task svhn" in capsys.readouterr().err
 
 
