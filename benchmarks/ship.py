@@ -27,7 +27,7 @@ def main(
     /,
     which: Literal["best", "last"] = "best",
     images: int = 10_000,
-    curve_images: int = 2_000,
+    curve_images: int = 5_000,
     storage: Literal["float16", "float32"] = "float16",
     into: Path | None = None,
     results: Path = ROOT / "benchmarks" / "results",
@@ -44,7 +44,7 @@ def main(
         which: The best weights by validation, or the last ones.
         images: Test images of each generated test set (MultiMNIST: 4 px and 6 px). 0: all of it, which is
             500,000 for MultiMNIST. House numbers are always scored on all 13,068.
-        curve_images: Test images for the error at each other number of glimpses. 0: leave that out.
+        curve_images: Test images for the error by number of glimpses, the same for each number. 0: leave that out.
         storage: How numbers are stored.
         into: Folder of all shipped weights. Default: that of the package.
         results: Where the result is recorded.

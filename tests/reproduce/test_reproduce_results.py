@@ -24,7 +24,7 @@ from ocra.reproduce.results import (
     with_earlier_evaluations,
     write_result,
 )
-from ocra.reproduce.scores import condense, main_evaluation
+from ocra.reproduce.scores import condense, glimpse_series, main_evaluation
 from ocra.reproduce.settings import differences, portable, source_name
 
 
@@ -111,6 +111,15 @@ def test_the_test_on_most_images_counts() -> None:
     result = result.with_evaluation(evaluation("multimnist", 0.3, n=700_000, glimpses=2))
     test = main_evaluation(result.evaluations, result.config)
     assert test is not None and test["exact_error"] == 0.075
+
+
+def test_numbers_of_glimpses_are_compared_on_the_same_images() -> None:
+    result = made_up("multimnist-3", error=0.08)  # on 10,000 images
+    assert glimpse_series(result.evaluations, result.config) == []
+    for glimpses, error in ((4, 0.07), (1, 0.9), (3, 0.06)):
+        result = result.with_evaluation(evaluation("multimnist", error, n=2_000, glimpses=glimpses))
+    expected = [(1, 0.9, 2_000), (3, 0.06, 2_000), (4, 0.07, 2_000)]
+    assert glimpse_series(result.evaluations, result.config) == expected
 
 
 def test_an_evaluation_is_condensed_to_its_worst_mistakes() -> None:

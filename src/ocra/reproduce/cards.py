@@ -259,7 +259,7 @@ def _weaknesses(result: Result) -> str:
     if series:
         shown = ", ".join(f"{count}: {percent(error)} %" for count, error, _ in series)
         lines.append(
-            f"- Error by number of glimpses, on {min(n for *_, n in series):,} images or more: {shown}."
+            f"- Error by number of glimpses, each on the same {series[0][2]:,} test images: {shown}."
         )
     lines.append(f"- {_beyond(result.config['task']['name'])}")
     return "## What it is bad at\n\n" + "\n".join(lines)

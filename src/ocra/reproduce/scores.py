@@ -80,22 +80,20 @@ def main_evaluation(
 
 
 def glimpse_series(evaluations: list[dict[str, Any]], config: dict[str, Any]) -> list[tuple[int, float, int]]:
-    """(glimpses, exact error, images) if a model was tested with several numbers of glimpses, else none."""
+    """(glimpses, exact error, images) if a model was given several numbers of glimpses on the same images, else none.
+
+    Of several sets of images that with most numbers of glimpses counts, of equal ones the largest.
+    """
     task = config["task"]
-    shift = task["max_shift"] if task["name"] == "multimnist" else None
-    by_count: dict[int, dict[str, Any]] = {}
+    own = (task["name"], "test", task["max_shift"] if task["name"] == "multimnist" else None)
+    sets: dict[tuple[int, int], dict[int, float]] = {}
     for evaluation in evaluations:
-        if (evaluation["task"], evaluation["split"], evaluation.get("shift")) != (
-            task["name"],
-            "test",
-            shift,
-        ):
-            continue
-        count = evaluation.get("glimpses")
-        if count is not None and evaluation["n"] >= by_count.get(count, {"n": 0})["n"]:
-            by_count[count] = evaluation
-    series = [(count, by_count[count]["exact_error"], by_count[count]["n"]) for count in sorted(by_count)]
-    return series if len(series) > 1 else []
+        kind = (evaluation["task"], evaluation["split"], evaluation.get("shift"))
+        if kind == own and evaluation.get("glimpses") is not None:
+            errors = sets.setdefault((evaluation["n"], evaluation["seed"]), {})
+            errors[evaluation["glimpses"]] = evaluation["exact_error"]
+    (images, _), errors = max(sets.items(), key=lambda item: (len(item[1]), item[0]), default=((0, 0), {}))
+    return [(count, errors[count], images) for count in sorted(errors)] if len(errors) > 1 else []
 
 
 def _hardest(pairs: dict[str, dict[str, float]]) -> list[list[Any]]:
