@@ -13,9 +13,9 @@ from typing import Literal
 
 from tyro.conf import Positional
 
+from ocra.cli import guarded
 from ocra.commands import parse
 from ocra.commands.reproduce import write_page
-from ocra.errors import OcraError
 from ocra.reproduce.shipping import ship
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -71,7 +71,4 @@ def main(
 
 
 if __name__ == "__main__":
-    try:
-        parse(main, sys.argv[1:], "python benchmarks/ship.py")
-    except OcraError as error:
-        sys.exit(f"error: {error}")
+    sys.exit(guarded(lambda: parse(main, sys.argv[1:], "python benchmarks/ship.py")))

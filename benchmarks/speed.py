@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from ocra.cli import guarded
 from ocra.commands.bench import main
 from ocra.files import write_json_atomically
 
@@ -28,11 +29,15 @@ def recorded(words: list[str]) -> dict[str, Any]:
     return {**before, **{key: value for key, value in found.items() if value}, "rows": list(rows.values())}
 
 
-if __name__ == "__main__":
-    words = [word for word in sys.argv[1:] if word != "--record"]
-    if "--record" in sys.argv:
-        RESULT.parent.mkdir(exist_ok=True)
-        write_json_atomically(RESULT, recorded(words))
+def run(words: list[str]) -> None:
+    """Measure, and show or keep what was found."""
+    narrowed = [word for word in words if word != "--record"]
+    if "--record" in words:
+        write_json_atomically(RESULT, recorded(narrowed))
         print(f"Wrote {RESULT}.")
     else:
-        main(["--scaling", *words])
+        main(["--scaling", *narrowed])
+
+
+if __name__ == "__main__":
+    sys.exit(guarded(lambda: run(sys.argv[1:])))

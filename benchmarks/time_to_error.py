@@ -15,10 +15,11 @@ from pathlib import Path
 
 from tyro.conf import Positional
 
+from ocra.cli import guarded
 from ocra.commands import parse
 from ocra.errors import OcraError
 from ocra.reproduce.groups import test_of
-from ocra.reproduce.milestones import AUTHORS_ERROR, AUTHORS_IMAGES, milestone
+from ocra.reproduce.milestones import AUTHORS_ERROR, AUTHORS_IMAGES, is_comparable, milestone
 from ocra.reproduce.plots import until_error
 from ocra.reproduce.results import Result, from_run, read_result
 from ocra.viz.style import save_figure
@@ -61,7 +62,9 @@ def describe(result: Result, error: float) -> str:
         f"{result.name} first had at most {error:.2%} exact validation error ({found.error:.2%}) after "
         f"{found.images:,} images and {found.cpu_seconds:,.0f} CPU seconds ({how})."
     ]
-    if abs(error - AUTHORS_ERROR) < 1e-9:
+    if result.start_from:
+        lines.append(f"It started from the weights {result.start_from}, whose own images are not counted.")
+    elif abs(error - AUTHORS_ERROR) < 1e-9 and is_comparable(result):
         lines.append(
             f"The authors' program needed {AUTHORS_IMAGES:,} images for that on its test set (quoted)."
         )
@@ -75,7 +78,4 @@ def describe(result: Result, error: float) -> str:
 
 
 if __name__ == "__main__":
-    try:
-        parse(main, sys.argv[1:], "python benchmarks/time_to_error.py")
-    except OcraError as problem:
-        sys.exit(f"error: {problem}")
+    sys.exit(guarded(lambda: parse(main, sys.argv[1:], "python benchmarks/time_to_error.py")))

@@ -109,7 +109,7 @@ def test_a_fitted_model_for_house_numbers_reads_no_sequence_elsewhere() -> None:
 
 
 def test_the_papers_figure_stays_with_the_papers_task(monkeypatch: pytest.MonkeyPatch) -> None:
-    drawn_digits = make_task(TaskConfig(digits="glyphs"))
+    drawn_digits = make_task(TaskConfig(digits="glyphs"), "train")
     monkeypatch.setattr("ocra.data.make_task", lambda *_: drawn_digits)  # where MNIST is not at hand
     own = fit_to_task(preset("multimnist-3"))
     assert own == preset("multimnist-3")

@@ -58,7 +58,7 @@ def test_the_table_has_a_row_for_each_glimpse(weights, tmp_path, capsys):
     assert rows[0]["image"] == "multimnist test 0" and rows[-1]["image"] == "multimnist test 2"
     for row in rows:
         assert row["length"] == row[f"length_{row['winner']}"]
-    assert "3 scanpaths of 3 glimpses" in capsys.readouterr().out
+    assert "Saved 3 scanpaths of 3 glimpses" in capsys.readouterr().out
 
 
 def test_multimatch_gets_a_file_for_each_scanpath(weights, tmp_path):

@@ -9,7 +9,7 @@ import importlib
 import os
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -47,9 +47,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         print(f"ocra {__version__}")
         return 0
+    return guarded(lambda: _run(words[0], words[1:]), long=words[0] in LONG)
+
+
+def guarded(action: Callable[[], int | None], long: bool = False) -> int:
+    """Do something for a person at a terminal: the exit code, after one sentence about what went wrong, if it did."""
     warnings.showwarning = _show_warning
     try:
-        return _run(words[0], words[1:])
+        return int(action() or 0)
     except UsageError as error:
         return _fail(error, 2)
     except OcraError as error:
@@ -58,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
     except BrokenPipeError:  # the reader of our output (head, less) has had enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1 if words[0] in LONG else 0
+        return 1 if long else 0
     except OSError as error:  # a full disk, a folder that may not be written to
         where = f"{error.filename}: " if error.filename else ""
         return _fail(OcraError(f"{where}{error.strerror or error}."), 1)

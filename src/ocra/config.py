@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from .errors import OcraError
+from .files import unknown_option
 
 
 @dataclass(frozen=True)
@@ -109,9 +110,7 @@ class ModelConfig:
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> ModelConfig:
         """Make a config from a parsed JSON object; unknown names are refused."""
-        unknown = sorted(set(values) - {field.name for field in dataclasses.fields(cls)})
-        if unknown:
-            raise OcraError(
-                f"Unknown model option {', '.join(unknown)}; was the file written by a newer version?"
-            )
+        known = {field.name for field in dataclasses.fields(cls)}
+        if unknown := sorted(set(values) - known):
+            raise unknown_option(unknown[0], known, "model.")
         return cls(**values)

@@ -1,9 +1,11 @@
 """Files that are either wholly written or not there at all, and JSON that is read or named as broken."""
 
+import difflib
+import errno
 import json
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,7 +21,11 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
     stopped half-way, never sees part of a file.
     """
     target = Path(path)
-    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        file = next(place for place in target.parents if place.exists())
+        raise NotADirectoryError(errno.ENOTDIR, f"{file} is a file, not a folder", str(target)) from None
     handle, name = tempfile.mkstemp(
         dir=target.parent, prefix=f".{target.name}.", suffix=".part" + target.suffix
     )
@@ -55,10 +61,21 @@ def read_json(path: Path) -> Any:
     """The value of a JSON file; what cannot be read or parsed is named in one sentence."""
     try:
         return json.loads(path.read_text("utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise OcraError(f"{path} could not be read: {error}.") from None
+    except FileNotFoundError:
+        raise OcraError(f"{path} does not exist.") from None
+    except OSError as error:
+        raise OcraError(f"{path} could not be read: {error.strerror or error}.") from None
+    except UnicodeDecodeError:
+        raise OcraError(f"{path} is no JSON file: it holds no UTF-8 text.") from None
     except json.JSONDecodeError as error:
         raise OcraError(f"{path} is not valid JSON (line {error.lineno}): {error.msg}.") from None
+
+
+def unknown_option(name: str, known: Iterable[str], prefix: str = "") -> OcraError:
+    """What to say of an option in a file that there is not, with the one that may have been meant."""
+    near = difflib.get_close_matches(name, list(known), 1)
+    hint = f"did you mean {prefix}{near[0]}?" if near else "was the file written by a newer version?"
+    return OcraError(f"There is no option {prefix}{name}; {hint}")
 
 
 def _umask() -> int:

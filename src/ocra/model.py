@@ -23,6 +23,9 @@ from .numerics import at_least_float32, positive_part
 from .recurrence import Recurrence
 from .trace import Trace, Windows, side_by_side, transposed, windows_side_by_side
 
+MOST_TIMES = 1000
+"""Largest number of glimpses, or of routings, that may be asked for."""
+
 
 class State(NamedTuple):
     """Hidden and cell states of the encoder and the decoder, each [batch, hidden]."""
@@ -104,8 +107,8 @@ class OCRA(nn.Module):
         windows, jitter, winners, lesion: interventions, see `ocra.interventions`.
         """
         self._check(images)
-        count = self.config.glimpses if glimpses is None else _at_least_one("glimpses", glimpses)
-        passes = self.config.routings if routings is None else _at_least_one("routings", routings)
+        count = self.config.glimpses if glimpses is None else _how_often("glimpses", glimpses)
+        passes = self.config.routings if routings is None else _how_often("routings", routings)
         if count > 1 and not self.config.recurrent:
             raise OcraError(
                 f"This model makes one pass (model.recurrent is off): give glimpses=1, not {count}."
@@ -323,10 +326,10 @@ class OCRA(nn.Module):
         save(self, folder, storage, **metadata)
 
 
-def _at_least_one(name: str, value: int) -> int:
-    """The value, if it is a whole number from 1 on."""
-    if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
-        raise UsageError(f"{name} must be a whole number of at least 1, not {value!r}.")
+def _how_often(name: str, value: int) -> int:
+    """The value, if it is a whole number from 1 on within reason."""
+    if isinstance(value, bool) or not isinstance(value, Integral) or not 1 <= value <= MOST_TIMES:
+        raise UsageError(f"{name} must be a whole number from 1 to {MOST_TIMES}, not {value!r}.")
     return int(value)
 
 

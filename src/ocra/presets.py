@@ -9,6 +9,7 @@ from typing import Any, Literal
 from .config import ModelConfig
 from .data.config import TaskConfig
 from .errors import OcraError, UsageError
+from .files import unknown_option
 from .losses import LossConfig
 from .metrics import answer_rule
 from .training.config import TrainingConfig
@@ -66,11 +67,9 @@ def _checked(values: Any, prefix: str) -> dict[str, Any]:
 
 def _from_dict(kind: Any, values: Any, prefix: str) -> Any:
     """A dataclass from a dictionary, with a sentence for names it does not know."""
-    unknown = sorted(set(_checked(values, prefix)) - {item.name for item in dataclasses.fields(kind)})
-    if unknown:
-        raise OcraError(
-            f"The config holds the unknown option {prefix}{unknown[0]}; was it written by a newer version?"
-        )
+    known = {item.name for item in dataclasses.fields(kind)}
+    if unknown := sorted(set(_checked(values, prefix)) - known):
+        raise unknown_option(unknown[0], known, prefix)
     # JSON has lists only; the configs hold tuples, which can be compared and hashed.
     return kind(
         **{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}

@@ -210,7 +210,7 @@ def test_wrong_images_are_refused_with_a_sentence(name: str) -> None:
     ids=str,
 )
 def test_impossible_numbers_are_refused_with_a_sentence(options: dict[str, Any]) -> None:
-    with pytest.raises(OcraError, match="whole number of at least 1"):
+    with pytest.raises(OcraError, match="whole number from 1 to 1000"):
         OCRA(SMALL)(random_images(SMALL), **options)
 
 

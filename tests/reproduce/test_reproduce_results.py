@@ -13,6 +13,7 @@ from ocra.commands.evaluate import main as evaluate_command_line
 from ocra.commands.reproduce import main
 from ocra.errors import OcraError, UsageError
 from ocra.presets import preset
+from ocra.pretrained import read_metadata
 from ocra.reproduce.groups import changes_to_preset
 from ocra.reproduce.milestones import milestone
 from ocra.reproduce.results import (
@@ -25,7 +26,7 @@ from ocra.reproduce.results import (
     write_result,
 )
 from ocra.reproduce.scores import condense, glimpse_series, main_evaluation
-from ocra.reproduce.settings import differences, portable, source_name
+from ocra.reproduce.settings import differences, portable, recorded_source, source_name
 
 
 def test_a_run_is_recorded_with_what_it_was_and_what_it_cost(tiny_run: Path, tmp_path: Path) -> None:
@@ -99,9 +100,11 @@ def test_evaluations_of_weights_that_changed_are_dropped(tmp_path: Path) -> None
     write_result(tmp_path, first)
     same = with_earlier_evaluations(made_up("multimnist-3"), tmp_path)
     assert len(same.evaluations) == 2
-    with pytest.warns(UserWarning, match="score them again"):
-        changed = with_earlier_evaluations(replace(made_up("multimnist-3"), best_images=5), tmp_path)
-    assert len(changed.evaluations) == 1
+    again = replace(made_up("multimnist-3"), validation=[[3_000_000, 0.09]])  # a run made once more
+    for other in (replace(made_up("multimnist-3"), best_images=5), again):
+        with pytest.warns(UserWarning, match="score them again"):
+            changed = with_earlier_evaluations(other, tmp_path)
+        assert len(changed.evaluations) == 1
 
 
 def test_the_test_on_most_images_counts() -> None:
@@ -192,16 +195,23 @@ def test_broken_results_are_told(tmp_path: Path, content: str, message: str) -> 
 def test_evaluations_of_other_tasks_are_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     evaluate_command_line(["cluttered-5", "--digits", "glyphs", "--images", "4", "--json"])
     (tmp_path / "e.json").write_text(capsys.readouterr().out)
-    kept = read_evaluation(tmp_path / "e.json")
+    shipped = read_metadata("cluttered-5")["training"]
+    ours = made_up("cluttered-5", seed=shipped["seed"], best_images=shipped["images_seen"])
+    with pytest.raises(UsageError, match="digits of glyphs"):
+        read_evaluation(tmp_path / "e.json", ours, Path("run"))
+    on_glyphs = replace(ours, config={**ours.config, "task": {**ours.config["task"], "digits": "glyphs"}})
+    kept = read_evaluation(tmp_path / "e.json", on_glyphs, Path("run"))
     assert (kept["task"], kept["n"], kept["shift"]) == ("cluttered", 4, None)
+    with pytest.raises(UsageError, match="weights cluttered-5, not of the best ones of run"):
+        read_evaluation(tmp_path / "e.json", replace(on_glyphs, best_images=5), Path("run"))
 
 
 def test_broken_evaluations_are_told(tmp_path: Path) -> None:
     (tmp_path / "e.json").write_text('{"n": 1}')
     with pytest.raises(UsageError, match="ocra evaluate WEIGHTS --json"):
-        read_evaluation(tmp_path / "e.json")
-    with pytest.raises(OcraError, match="could not be read"):
-        read_evaluation(tmp_path / "none.json")
+        read_evaluation(tmp_path / "e.json", made_up("multimnist-3"), tmp_path)
+    with pytest.raises(OcraError, match="does not exist"):
+        read_evaluation(tmp_path / "none.json", made_up("multimnist-3"), tmp_path)
 
 
 def test_record_says_what_is_wrong(tmp_path: Path, tiny_run: Path) -> None:
@@ -209,9 +219,22 @@ def test_record_says_what_is_wrong(tmp_path: Path, tiny_run: Path) -> None:
         main(["record"])
     with pytest.raises(UsageError, match="about one run"):
         main(["record", "a", "b", "--name", "c"])
-    with pytest.raises(OcraError, match="could not be read"):
+    with pytest.raises(OcraError, match="does not exist"):
         main(["record", str(tmp_path / "nothing")])
-    (tmp_path / "e.json").write_text('{"task": "svhn", "n": 1, "exact_error": 0.5}')
+    (tmp_path / "e.json").write_text(json.dumps(evaluation("svhn", 0.5)))
     words = ["record", str(tiny_run), "--results", str(tmp_path), "--evaluation", str(tmp_path / "e.json")]
     with pytest.raises(UsageError, match="task svhn"):
         main(words)
+    assert not (tmp_path / "tiny-320-seed0.json").exists()
+
+
+def test_what_a_run_started_from_is_named_by_the_result_of_the_weights(tmp_path: Path) -> None:
+    assert recorded_source("multimnist-3") == read_metadata("multimnist-3")["result"]
+    assert recorded_source(str(tmp_path / "mine" / "weights" / "best")) == "mine"
+
+
+def test_a_result_without_its_settings_is_refused(tmp_path: Path) -> None:
+    path = write_result(tmp_path, made_up("multimnist-3"))
+    path.write_text(json.dumps({**json.loads(path.read_text("utf-8")), "config": {}}))
+    with pytest.raises(OcraError, match="does not say how the run was made"):
+        read_result(path)

@@ -58,7 +58,12 @@ def test_one_command_scores_stores_records_and_describes(tiny_run: Path, tmp_pat
     assert tests == {(4, 2, 64), (6, 2, 64), (4, 1, 32), (4, 2, 32), (4, 3, 32), (4, 4, 32)}
     card = (folder / "README.md").read_text("utf-8")
     assert "ocra evaluate tiny --task multimnist --images 64 --seed 0 --shift 4 --glimpses 2" in card
-    assert "CC BY-SA 3.0" in card and "Digits it misses most" in card and "Pairs it gets wrong most" in card
+    assert (
+        "drawn from fonts" in card
+        and "MNIST's" not in card
+        and "Digits it misses most" in card
+        and "Pairs it gets wrong most" in card
+    )
     assert len(json.loads((folder / "check.json").read_text())["scores"]) == 8
     assert "tiny-320-seed0" in out.read_text("utf-8")
     assert str(tmp_path) not in card + (folder / "config.json").read_text("utf-8")
@@ -90,14 +95,15 @@ def test_test_sets_are_those_of_the_task() -> None:
 
 
 def test_cards_of_house_numbers_forbid_commercial_use() -> None:
-    lengths = {"5": {"n": 2, "exact_error": 0.9, "digit_error": 0.3}}
+    row = {"exact_error": 0.9, "digit_error": 0.3}
+    lengths = {"4": {"n": 30, **row}, "5": {"n": 2, **row, "exact_error": 1.0}}
     test = evaluation(
         "svhn", 0.2, glimpses=12, lengths=lengths, classes={"7": 0.3}, confusions=[["7", "none", 0.1]]
     )
     card = model_card("svhn-12", made_up("svhn-12", evaluations=[test], start_from="first", notes="Note."))
     assert "from 4 to all over 200 k images" in card and "weights × 0 at the start" in card
     assert "non-commercial use only" in card and "true boxes" in card and "10.07 ± 0.53" in card
-    assert "Numbers of 5 digits: 90.00 %" in card and "7 not named (10.00 % of all 7)" in card
+    assert "Numbers of 4 digits: 90.00 % of 30" in card and "7 not named (10.00 % of all 7)" in card
     assert "3 M images, 2.0 CPU hours in 1 run, and those of first, which are not recorded" in card
 
 
@@ -128,12 +134,22 @@ def test_runs_that_went_on_from_each_other_are_counted_once() -> None:
     assert [run.name for run in lineage(one, [one, two]).runs] == ["one", "two"]
 
 
+def test_a_card_says_what_a_folder_was() -> None:
+    result = made_up("multimnist-3")
+    config = {**result.config, "task": {**result.config["task"], "name": "folder"}}
+    card = model_card("mine", replace(result, config=config, evaluations=[]))
+    assert "A folder of labelled pictures." in card and "licence of the pictures" in card
+    assert "MNIST (" not in card
+
+
 def test_a_card_is_written_from_a_recorded_result(tmp_path: Path) -> None:
     path = write_result(tmp_path, made_up("cluttered-7", error=None))
     main(["card", "cluttered-7", "--result", str(path), "--into", str(tmp_path / "card")])
     assert "Not tested yet" in (tmp_path / "card" / "README.md").read_text("utf-8")
     with pytest.raises(UsageError, match="--into"):
         main(["card", "no-such-weights", "--result", str(path)])
+    with pytest.raises(UsageError, match="are those of the result multimnist-3-"):
+        main(["card", "multimnist-3", "--result", str(path)])
 
 
 def test_time_to_error_reads_a_run_or_a_result_and_draws(
@@ -147,4 +163,10 @@ def test_time_to_error_reads_a_run_or_a_result_and_draws(
     said = capsys.readouterr().out
     assert "after 500,000 images and 3,600 CPU seconds (by the share of images" in said
     assert "2,700,000" in said and "validation 8.00%, test 8.00%" in said
+    path = write_result(tmp_path, named("later", start_from="first"))
+    time_to_error.main(path, out=tmp_path / "c.svg")
+    said = capsys.readouterr().out
+    assert "started from the weights first" in said and "2,700,000" not in said
+    with pytest.raises(UsageError, match=r"\.png, \.svg or \.pdf"):
+        time_to_error.main(path, out=tmp_path / "c.xyz")
     assert (tmp_path / "a.svg").is_file() and (tmp_path / "b.svg").is_file()

@@ -12,9 +12,10 @@ from ocra.cli import main as cli
 from ocra.presets import PRESETS
 from ocra.pretrained import read_metadata
 from ocra.reproduce.groups import group_results
-from ocra.reproduce.plots import against_glimpses
+from ocra.reproduce.plots import against_glimpses, against_images
 from ocra.reproduce.results import Result, write_result
 from ocra.reproduce.tables import report
+from ocra.reproduce.words import markdown_table
 
 
 def row_of(page: str, start: str) -> list[str]:
@@ -144,11 +145,33 @@ def test_of_several_results_the_best_by_validation_is_drawn_by_glimpses() -> Non
         assert [list(line.get_ydata()) for line in lines] == [[50.0, 20.0, 9.0, pytest.approx(7.0)]]
 
 
+def test_a_run_that_went_on_is_drawn_from_where_the_one_before_ended() -> None:
+    first = replace(made_up("multimnist-3", images=2_000_000), name="first")
+    second = replace(made_up("multimnist-10", images=1_000_000), name="second", start_from="first")
+    axes = against_images([second], "MultiMNIST", [first, second]).axes[0]
+    drawn = [list(line.get_xdata()) for line in axes.lines if len(line.get_xdata()) == 2]
+    assert [2.5, 3.0] in drawn
+
+
+def test_runs_that_went_on_from_others_are_no_ablations() -> None:
+    rows = [made_up("multimnist-3", images=150_000, error=0.22)]
+    rows += [made_up("multimnist-3-one-routing", images=150_000, error=0.23)]
+    late = made_up("multimnist-3", images=150_000, error=0.05, start_from="first")
+    training = {**late.config["training"], "start_from": "first"}
+    rows.append(replace(late, name="late", config={**late.config, "training": training}))
+    section = report(rows).partition("150 k images each")[2].partition("##")[0]
+    assert "22.00" in section and "5.00" not in section
+
+
+def test_no_note_breaks_a_table() -> None:
+    assert markdown_table(["a"], [["one | two\nthree"]]).splitlines()[-1] == "| one \\| two three |"
+
+
 def test_the_shipped_run_comes_before_the_best_by_validation() -> None:
     other = curves()[0]
-    seen = read_metadata("multimnist-3")["training"]["images_seen"]
     tests = [{**test, "exact_error": 0.5} for test in other.evaluations]
-    ours = replace(other, evaluations=tests, validation=[[seen, 0.3]], best_images=seen)
+    name = read_metadata("multimnist-3")["result"]
+    ours = replace(other, evaluations=tests, validation=[[3_000_000, 0.3]], name=name)
     lines = [line for line in against_glimpses([ours, other]).axes[0].lines if len(line.get_xdata()) > 1]
     assert [list(line.get_ydata()) for line in lines] == [[50.0] * 4]
 

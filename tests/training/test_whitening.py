@@ -50,6 +50,20 @@ def test_a_step_treats_all_directions_alike_and_has_its_length() -> None:
     assert torch.equal(weights["convolution1.weight"], torch.full((64, 16), 5.0))
 
 
+def test_two_steps_go_in_one_direction() -> None:
+    torch.manual_seed(0)
+    weights, means = {"primary.weight": torch.zeros(8, 4)}, {"primary.weight": torch.randn(8, 4)}
+    whitening = Whitening(weights, means, Group())
+    moves = []
+    for step in range(4):
+        before = weights["primary.weight"].clone()
+        with whitening.instead(0.1, step):
+            means["primary.weight"].copy_(torch.randn(8, 4))
+        moves.append(weights["primary.weight"] - before)
+    assert torch.allclose(moves[0], moves[1], atol=1e-6) and torch.allclose(moves[2], moves[3], atol=1e-6)
+    assert not torch.allclose(moves[1], moves[2], atol=1e-2)
+
+
 def test_no_gradient_makes_no_step() -> None:
     wide = Whitening({"encoder.weight_ih": torch.ones(8, 2592)}, {}, Group())
     assert not wide.tensors()  # left to Adam

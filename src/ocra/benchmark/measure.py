@@ -72,11 +72,17 @@ def measure_all(
         raise UsageError(
             f"{count} processes cannot share a batch of {batch} images; use --processes {batch}."
         )
+    if batch % count:
+        nearest = batch // count * count
+        raise UsageError(
+            f"{count} processes cannot share a batch of {batch} images equally; use --batch {nearest}."
+        )
+    specs = [preset(name) for name in presets]  # all names are checked before anything is measured
     rows = []
-    for name in presets:
+    for spec in specs:
         for mode in modes:
-            progress(f"{name}, {mode}")
-            rows.append(measure(preset(name), mode, batch, count, seconds, compile=compile, plain=plain))
+            progress(f"{spec.name}, {mode}")
+            rows.append(measure(spec, mode, batch, count, seconds, compile=compile, plain=plain))
     return rows
 
 

@@ -74,7 +74,9 @@ def score(
             model, source, images=images, glimpses=glimpses, threads=threads, on_progress=advance
         )
     if as_json:
-        about = {"max_shift": config.max_shift} if config.name == "multimnist" else {}
+        about: dict[str, Any] = {"max_shift": config.max_shift} if config.name == "multimnist" else {}
+        if config.name in ("multimnist", "cluttered"):
+            about["digits"] = config.digits
         print(json.dumps({"weights": weights, **result.to_dict(), **about}))
     else:
         _show(result, weights)

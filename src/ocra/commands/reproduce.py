@@ -60,7 +60,9 @@ def reproduce(
         processes: Processes that share each run. 0: one for each core, or a single one with --ray.
         quiet: Show no progress of single runs.
     """
-    if not table_only:
+    if table_only:
+        _check_results(results)
+    else:
         if images is not None and budget is not None:
             raise UsageError("Give either --images or --budget, not both.")
         _make_runs(table, seeds, recipe, images, budget, runs, results, out, ray, processes, quiet)
@@ -92,6 +94,14 @@ def _make_runs(
         from ocra.reproduce.cluster import run_side_by_side
 
         run_side_by_side(jobs, runs, results, address=ray, processes=processes or 1, after=after)
+
+
+def _check_results(results: Path) -> None:
+    """Refuse to write a page of nothing over one with results."""
+    from ocra.reproduce.results import read_results
+
+    if not read_results(results):
+        raise UsageError(f"There are no recorded results in {results}; say with --results where they are.")
 
 
 def write_page(results: Path, out: Path) -> None:
@@ -138,14 +148,12 @@ def record(
         results: Where results of folders are recorded.
     """
     from ocra.reproduce.results import read_evaluation, read_result, write_result
-    from ocra.reproduce.runner import outcome
-    from ocra.reproduce.runner import record as record_run
+    from ocra.reproduce.runner import outcome, read_run
 
     if not runs:
         raise UsageError("Say which run, for example: ocra reproduce record runs/mine")
     if len(runs) > 1 and (evaluation or name or note or failed):
         raise UsageError("--evaluation, --name, --note and --failed are about one run; give one run only.")
-    tests = [read_evaluation(path) for path in evaluation]
     for run in runs:
         if run.suffix == ".json":
             if name or failed:
@@ -153,17 +161,11 @@ def record(
             result, folder = read_result(run), run.parent
             result = replace(result, notes=note or result.notes)
         else:
-            result, folder = record_run(run, results, name=name, notes=note, failed=failed), results
-        for test in tests:
-            _check_same_task(test["task"], result.config["task"]["name"], run)
-            result = result.with_evaluation(test)
+            result, folder = read_run(run, results, name=name, notes=note, failed=failed), results
+        for path in evaluation:
+            result = result.with_evaluation(read_evaluation(path, result, run))
         path = write_result(folder, result)
         print(f"{path}: {outcome(result)}")
-
-
-def _check_same_task(task: str, own: str, run: Path) -> None:
-    if task != own:
-        raise UsageError(f"The evaluation is of the task {task}, but {run} was trained on {own}.")
 
 
 def card(
@@ -174,22 +176,26 @@ def card(
 ) -> None:
     """Write the model card (README.md) of weights from their recorded result.
 
-    Example: ocra reproduce card multimnist-3 --result benchmarks/results/multimnist-3-3M-seed1.json
+    The figures that shipped weights carry in their config.json are written as well.
+
+    Example: ocra reproduce card multimnist-3 --result benchmarks/results/multimnist-3-1.1M-seed2.json
 
     Args:
         name: Name of the weights.
         result: File of the recorded result of these weights.
         into: Folder to write to. Default: that of the shipped weights of this name.
     """
-    from ocra import pretrained
     from ocra.reproduce.cards import model_card
     from ocra.reproduce.results import read_result, read_results
+    from ocra.reproduce.shipping import tell
 
-    if into is None and name not in pretrained.shipped():
-        raise UsageError(f"There are no shipped weights '{name}'; say with --into where the card goes.")
-    path = (into or pretrained.find(name)) / "README.md"
-    write_text_atomically(path, model_card(name, read_result(result), others=read_results(result.parent)))
-    print(f"{path} written from {result}")
+    found, others = read_result(result), read_results(result.parent)
+    if into is None:
+        folder = tell(name, found, others)
+    else:
+        folder = into
+        write_text_atomically(folder / "README.md", model_card(name, found, others=others))
+    print(f"{folder / 'README.md'} written from {result}")
 
 
 def main(args: list[str]) -> None:

@@ -95,9 +95,11 @@ def scanpath(
     if paths:
         written = save_scanpaths(paths, out, duration)
         places = str(written[0]) if len(written) == 1 else f"{len(written)} files, {written[0]} …"
-        print(f"{len(paths)} scanpaths of {len(paths[0].glimpses)} glimpses are in {places}.")
+        count = "1 scanpath" if len(paths) == 1 else f"{len(paths)} scanpaths"
+        print(f"Saved {count} of {len(paths[0].glimpses)} glimpses in {places}.")
     if errors:
-        raise OcraError(f"{len(errors)} of {len(errors) + len(paths)} pictures could not be read.")
+        total = len(errors) + len(paths)
+        raise OcraError(f"{len(errors)} of {total} picture{'s' * (total > 1)} could not be read.")
 
 
 def _of_pictures(

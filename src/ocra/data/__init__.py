@@ -23,6 +23,8 @@ __all__ = [
 
 def make_task(config: TaskConfig, split: str, seed: int = 0) -> Task:
     """The task that `config` describes, one split of it, under a seed."""
+    if isinstance(seed, bool) or not 0 <= seed < 2**63:
+        raise UsageError(f"The seed must be a whole number from 0 to 2**63 - 1, not {seed!r}.")
     if config.name == "multimnist":
         return MultiMNIST(
             config.root, split, config.digits, max_shift=config.max_shift, seed=seed, download=config.download

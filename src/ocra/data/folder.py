@@ -104,8 +104,12 @@ def read_table(root: Path, class_names: tuple[str, ...] | None = None) -> list[R
                 )
             table = [(lines.line_num, [cell.strip() for cell in cells]) for cells in lines if any(cells)]
     except FileNotFoundError as error:
+        if not root.is_dir():
+            raise OcraError(f"The folder {root} does not exist.") from error
         raise OcraError(f"{root} has no {TABLE}: a table with the columns file,labels.") from error
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+    except UnicodeDecodeError:
+        raise OcraError(f"{path} is not in UTF-8; save it as a CSV table in UTF-8.") from None
+    except (OSError, csv.Error) as error:
         raise OcraError(f"{path} cannot be read as a table in UTF-8: {error}.") from error
     rows, faults, seen = [], [], dict[str, int]()
     for line, cells in table:

@@ -42,7 +42,10 @@ def load_with_metadata(name: str | Path) -> tuple[OCRA, dict[str, Any]]:
     """The same model, and all that its config says besides the network (task, class names, figures…)."""
     folder = find(name)
     config = _read_config(folder / CONFIG)
-    model = OCRA(ModelConfig.from_dict(config.pop("model")))
+    try:
+        model = OCRA(ModelConfig.from_dict(config.pop("model")))
+    except OcraError as error:
+        raise OcraError(f"{folder / CONFIG} describes no model that can be made. {error}") from None
     tensors = _read_weights(folder / WEIGHTS)
     _check_fit(model.state_dict(), tensors, folder)
     model.load_state_dict({key: value.float() for key, value in tensors.items()})
@@ -53,6 +56,11 @@ def load_with_metadata(name: str | Path) -> tuple[OCRA, dict[str, Any]]:
 def read_metadata(name: str | Path) -> dict[str, Any]:
     """All that the config of these weights says, without loading them."""
     return _read_config(find(name) / CONFIG)
+
+
+def stored_as(folder: str | Path) -> str:
+    """How the numbers of these weights are stored: float16 or float32."""
+    return str(next(iter(_read_weights(Path(folder) / WEIGHTS).values())).dtype).removeprefix("torch.")
 
 
 def shipped() -> list[str]:

@@ -14,22 +14,27 @@ from .scores import glimpse_series, main_evaluation
 from .words import hours, interval, markdown_table, millions, percent, short
 
 DATA = {
-    "multimnist": "MultiMNIST, made on the fly from MNIST: two overlapping digits of different classes on "
-    "36×36 pixels, each shifted by up to 4 pixels.",
-    "cluttered": "Cluttered MNIST, made on the fly from MNIST: two digits, which may be of one class, and "
-    "six 8×8 fragments of others anywhere on 100×100 pixels.",
+    "multimnist": "MultiMNIST, made on the fly: two overlapping digits of different classes on "
+    "36×36 pixels, each shifted by up to {max_shift} pixels.",
+    "cluttered": "Cluttered MNIST, made on the fly: {objects} digits, which may be of one class, and "
+    "{distractors} fragments of others, {distractor_size}×{distractor_size} pixels each, anywhere on "
+    "{size}×{size} pixels.",
     "svhn": "Street View House Numbers, format 1: numbers of one to five digits, cropped by the true boxes "
     "of their digits (at test time too), grey, inverted, 64×64 pixels. Training images are varied: shift, "
     "scale, rotation, contrast, noise, margin of the crop.",
     "folder": "A folder of labelled pictures.",
 }
 SPLITS = {
+    "folder": "",
+    "glyphs": "The digits are glyphs drawn from fonts.",
     "mnist": "The digits are 54,000 of MNIST's 60,000 training digits; the other 6,000 serve validation, and "
     "the test images are made from MNIST's test digits.",
     "svhn": "Trained on the train set{extra}; a part of it serves validation, and the official test set "
     "gives the figures below.",
 }
 LICENCES = {
+    "folder": ("other", "The licence of the pictures applies; the program is under the MIT licence."),
+    "glyphs": ("mit", "Trained on digits drawn from fonts; the program is under the MIT licence."),
     "mnist": (
         "cc-by-sa-3.0",
         "Trained on MNIST (Y. LeCun, C. Cortes, C. J. C. Burges), which is licensed CC BY-SA 3.0; the "
@@ -42,6 +47,17 @@ LICENCES = {
         "program is under the MIT licence.",
     ),
 }
+BEYOND = {
+    "multimnist": "It always names two different digits: images with one digit, with three, or with the same digit "
+    "twice are outside what it learnt, as are digits of another size.",
+    "cluttered": "It always names two digits, of MNIST's size: other numbers of digits and other sizes are "
+    "outside what it learnt.",
+    "svhn": "It expects a crop close around the number: it does not find a number in a street scene.",
+    "folder": "Pictures unlike those of its folder are outside what it learnt.",
+}
+"""What a network cannot know from its training."""
+FEWEST_NUMBERS = 20
+"""House numbers of one length from which its error says something."""
 
 
 def model_card(
@@ -57,8 +73,7 @@ def model_card(
     runs this one went on from.
     """
     config = result.config
-    source = "svhn" if config["task"]["name"] == "svhn" else "mnist"
-    licence, terms = LICENCES[source]
+    licence, terms = LICENCES[_source(config["task"])]
     description = PRESETS[name].description if name in PRESETS else config.get("description", "")
     parts = [
         f"---\nlibrary_name: ocra\nlicense: {licence}\ntags: [ocra, capsules, attention, glimpses]\n---",
@@ -76,10 +91,13 @@ def model_card(
 
 def _data(config: dict[str, Any]) -> str:
     task = config["task"]
-    splits = SPLITS["svhn"].format(extra=" and the extra set" if task["extra"] else " only")
-    if task["name"] != "svhn":
-        splits = SPLITS["mnist"] if task["digits"] == "mnist" else "The digits are glyphs drawn from fonts."
-    return f"## Data\n\n{DATA[task['name']]} {splits}"
+    splits = SPLITS[_source(task)].format(extra=" and the extra set" if task["extra"] else " only")
+    return f"## Data\n\n{DATA[task['name']].format(**task)} {splits}".rstrip()
+
+
+def _source(task: dict[str, Any]) -> str:
+    """Where the pictures come from: svhn, a folder, or single digits of mnist or of glyphs."""
+    return str(task["name"] if task["name"] in ("svhn", "folder") else task["digits"])
 
 
 def _recipe(line: Lineage, images_seen: int, storage: str) -> str:
@@ -252,29 +270,17 @@ def _weaknesses(result: Result) -> str:
     if pairs := test.get("hardest_pairs"):
         named = [f"{name.replace(' ', ' and ')} ({percent(share)} %)" for name, share, _ in pairs[:3]]
         lines.append(f"- Pairs it gets wrong most: {', '.join(named)}.")
-    if lengths := test.get("lengths"):
-        length, row = max(lengths.items(), key=lambda item: item[1]["exact_error"])
-        lines.append(f"- Numbers of {length} digits: {percent(row['exact_error'])} % are read wrongly.")
+    enough = {key: row for key, row in test.get("lengths", {}).items() if row["n"] >= FEWEST_NUMBERS}
+    if enough:
+        length, row = max(enough.items(), key=lambda item: item[1]["exact_error"])
+        lines.append(
+            f"- Numbers of {length} digits: {percent(row['exact_error'])} % of {row['n']:,} are read wrongly."
+        )
     series = glimpse_series(result.evaluations, result.config)
     if series:
         shown = ", ".join(f"{count}: {percent(error)} %" for count, error, _ in series)
         lines.append(
             f"- Error by number of glimpses, each on the same {series[0][2]:,} test images: {shown}."
         )
-    lines.append(f"- {_beyond(result.config['task']['name'])}")
+    lines.append(f"- {BEYOND[result.config['task']['name']]}")
     return "## What it is bad at\n\n" + "\n".join(lines)
-
-
-def _beyond(task: str) -> str:
-    """What the network cannot know from its training."""
-    if task == "multimnist":
-        return (
-            "It always names two different digits: images with one digit, with three, or with the same digit "
-            "twice are outside what it learnt, as are digits of another size."
-        )
-    if task == "cluttered":
-        return (
-            "It always names two digits, of MNIST's size: other numbers of digits and other sizes are "
-            "outside what it learnt."
-        )
-    return "It expects a crop close around the number: it does not find a number in a street scene."

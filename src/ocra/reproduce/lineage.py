@@ -29,22 +29,27 @@ class Lineage:
         return sum(run.cpu_seconds for run in self.runs)
 
     @property
+    def before(self) -> int:
+        """Images seen by the runs before the newest."""
+        return self.images - self.runs[0].images
+
+    @property
     def count(self) -> str:
         """Such as: 5 runs."""
-        return f"{len(self.runs)} run" + "s" * (len(self.runs) > 1)
+        more = f", and those of {self.unknown}, which are not recorded" if self.unknown else ""
+        return f"{len(self.runs)} run" + "s" * (len(self.runs) > 1) + more
 
     def in_words(self) -> str:
         """Such as: 9 M images, 6.4 CPU hours in 5 runs."""
-        more = f", and those of {self.unknown}, which are not recorded" if self.unknown else ""
-        return f"{millions(self.images)} images, {hours(self.cpu_seconds)} CPU hours in {self.count}{more}"
+        return f"{millions(self.images)} images, {hours(self.cpu_seconds)} CPU hours in {self.count}"
 
 
 def shipped_result(name: str, results: Iterable[Result]) -> Result | None:
     """The run whose weights are shipped under this name, if it is among the results."""
     if name not in shipped():
         return None
-    seen = read_metadata(name)["training"]["images_seen"]
-    return next((result for result in results if (result.preset, result.best_images) == (name, seen)), None)
+    own = read_metadata(name).get("result")
+    return next((result for result in results if result.name == own), None)
 
 
 def lineage(result: Result, results: Iterable[Result]) -> Lineage:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from ..presets import PRESETS
 from .results import Result
 
 # The authors' program after one pass over its 2.7 M training images: 87.75 % right on its test set.
@@ -24,8 +25,17 @@ class Milestone(NamedTuple):
 
 def milestones(results: Iterable[Result]) -> list[tuple[Result, Milestone]]:
     """The runs of multimnist-3 from random weights that got as far as the authors' program, and where they did."""
-    fresh = [result for result in results if result.preset == "multimnist-3" and not result.start_from]
+    fresh = [result for result in results if is_comparable(result)]
     return [(result, point) for result in fresh if (point := milestone(result)) is not None]
+
+
+def is_comparable(result: Result) -> bool:
+    """Whether a run may stand beside the authors' first pass: multimnist-3 on its own task, from random weights."""
+    own = PRESETS["multimnist-3"]
+    same_task = all(
+        result.config["task"][name] == getattr(own.task, name) for name in ("digits", "max_shift")
+    )
+    return result.preset == own.name and same_task and not result.start_from
 
 
 def milestone(result: Result, error: float = AUTHORS_ERROR) -> Milestone | None:

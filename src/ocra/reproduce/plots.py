@@ -25,8 +25,8 @@ from ..viz.style import (
     styled,
 )
 from .groups import test_of
-from .lineage import shipped_result
-from .milestones import AUTHORS_ERROR, AUTHORS_IMAGES, milestone
+from .lineage import lineage, shipped_result
+from .milestones import AUTHORS_ERROR, AUTHORS_IMAGES, is_comparable, milestone
 from .results import Result
 from .scores import glimpse_series
 
@@ -41,7 +41,7 @@ def draw_all(results: list[Result], folder: Path) -> dict[str, Path]:
         own = [result for result in results if result.config["task"]["name"] == task]
         if any(result.validation for result in own):
             path = folder / f"error-against-images-{task}.svg"
-            save_figure(against_images(own, title), path)
+            save_figure(against_images(own, title, results), path)
             drawn[f"{title}: validation error against images seen"] = path
     if any(glimpse_series(result.evaluations, result.config) for result in results):
         path = folder / "error-against-glimpses.svg"
@@ -50,10 +50,11 @@ def draw_all(results: list[Result], folder: Path) -> dict[str, Path]:
     return drawn
 
 
-def against_images(results: list[Result], title: str) -> Figure:
+def against_images(results: list[Result], title: str, others: list[Result] | None = None) -> Figure:
     """Validation error of each run over the images it saw; the paper's test errors as lines across.
 
-    Runs that were tested stand out; the best one of each preset ends with a dot.
+    A run that went on from others, which may be among `others`, begins where their images end. Runs that were tested
+    stand out; the best one of each preset ends with a dot.
     """
     with styled():
         figure, axes = _axes("images seen", "validation error, %", title)
@@ -61,7 +62,8 @@ def against_images(results: list[Result], title: str) -> Figure:
         best = _best_of_each(results)
         for result in sorted(results, key=lambda result: test_of(result) is not None):
             colour = COLOURS[presets.index(result.preset) % len(COLOURS)]
-            images = [point[0] / 1e6 for point in result.validation]
+            before = lineage(result, others or results).before
+            images = [(before + point[0]) / 1e6 for point in result.validation]
             errors = [100 * point[1] for point in result.validation]
             width, alpha = (1.4, 1.0) if test_of(result) else (0.7, 0.35)
             axes.plot(images, errors, color=colour, linewidth=width, alpha=alpha)
@@ -83,7 +85,9 @@ def against_images(results: list[Result], title: str) -> Figure:
             label="shipped, else best by validation",
         )
         axes.plot([], [], color=MUTED, linewidth=0.8, linestyle=":", label="the paper's test error")
-        axes.set_xlabel("images seen, millions")
+        axes.set_xlabel("images seen, those of the runs it went on from included, millions")
+        axes.set_xscale("log")
+        axes.xaxis.set_major_formatter(ScalarFormatter())
         axes.set_yscale("log")
         _plain_percent(axes)
         axes.legend(frameon=False)
@@ -152,7 +156,7 @@ def until_error(result: Result, error: float = AUTHORS_ERROR) -> Figure:
             place = (point.images / 1e6, 100 * point.error)
             axes.plot(*place, marker="o", color=BLUE)
             axes.annotate(f"{point.images:,} images", place, (6, 8), textcoords="offset points", color=BLUE)
-        if error == AUTHORS_ERROR:
+        if error == AUTHORS_ERROR and is_comparable(result):
             label = f"the authors' program, test: {AUTHORS_IMAGES:,} images (quoted)"
             axes.plot(AUTHORS_IMAGES / 1e6, 100 * error, marker="D", linestyle="", color=ORANGE, label=label)
         axes.set_yscale("log")

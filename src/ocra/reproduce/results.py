@@ -12,13 +12,14 @@ from typing import Any
 
 from ..errors import OcraError, UsageError
 from ..files import read_json, write_text_atomically
+from ..pretrained import read_metadata
 from ..training.checkpoints import Checkpoints
 from ..training.folder import RunFolder, read_spec
 from ..training.logs import read_log
 from ..training.summary import versions
 from .plan import job_name
 from .scores import condense, from_figures, same_test
-from .settings import first_difference, portable
+from .settings import first_difference, portable, recorded_source
 
 MOST_POINTS = 200
 
@@ -81,6 +82,7 @@ def from_run(folder: Path, notes: str = "", failed: str = "") -> Result:
     ended = folder / "summary.json" if summary else Checkpoints(folder / "checkpoints").paths()[0]
     day = datetime.fromtimestamp(ended.stat().st_mtime, timezone.utc).date().isoformat()
     config = portable(spec.to_dict())
+    source = spec.training.start_from
     tests = (summary or {}).get("test", {})
     command = f"scored at the end of: ocra train --config {folder.name}/config.json"
     return Result(
@@ -95,7 +97,7 @@ def from_run(folder: Path, notes: str = "", failed: str = "") -> Result:
         date=day,
         versions=(summary or {}).get("versions") or versions(),
         commit=summary["commit"] if summary else None,  # a run may have gone on under several
-        start_from=config["training"]["start_from"],
+        start_from=None if source is None else recorded_source(source),
         notes=notes,
         ended=summary is not None,
         failed=bool(failed),
@@ -146,6 +148,9 @@ def read_result(path: Path) -> Result:
         raise OcraError(
             f"{path} is no recorded result: {wanting} is missing. 'ocra reproduce record' writes them."
         )
+    config = values["config"]
+    if not isinstance(config, dict) or not {"model", "task", "loss", "training"} <= set(config):
+        raise OcraError(f"{path} is no recorded result: its config does not say how the run was made.")
     given = {name: value for name, value in values.items() if name in names}
     defaults: dict[str, Any] = {
         "best_images": values["images"], "seconds": 0.0, "processes": 1, "versions": {}, "commit": None
@@ -193,12 +198,15 @@ def write_result(folder: Path, result: Result) -> Path:
 
 
 def with_earlier_evaluations(result: Result, folder: Path) -> Result:
-    """A result with the evaluations it had when it was recorded before, if its weights are still the same."""
+    """A result with the evaluations it had when it was recorded before, if its weights are still the same.
+
+    They are if they had seen as many images and had the same validation error: another run would have another one.
+    """
     path = place_of(folder, result)
     if not path.is_file():
         return result
     earlier = read_result(path)
-    if earlier.best_images != result.best_images:
+    if _weights(earlier) != _weights(result):
         if earlier.evaluations:
             warnings.warn(f"The weights of {result.name} have changed: score them again.", stacklevel=2)
         return result
@@ -208,11 +216,42 @@ def with_earlier_evaluations(result: Result, folder: Path) -> Result:
     return replace(result, notes=result.notes or earlier.notes)
 
 
-def read_evaluation(path: Path) -> dict[str, Any]:
-    """What `ocra evaluate --json` printed into a file, condensed to what is kept."""
+def _weights(result: Result) -> tuple[int, float | None]:
+    """By what the best weights of two recordings of a run are known: images they saw, and their validation error."""
+    errors = {point[0]: point[1] for point in result.validation}
+    return result.best_images, errors.get(result.best_images)
+
+
+def read_evaluation(path: Path, result: Result, run: Path) -> dict[str, Any]:
+    """What `ocra evaluate --json` printed into a file about the best weights of a run, condensed to what is kept."""
     values = read_json(path)
-    if not isinstance(values, dict) or not {"task", "n", "exact_error"} <= set(values):
+    needed = {"task", "n", "exact_error", "exact_error_interval", "object_error", "reconstruction_mse"}
+    if not isinstance(values, dict) or not needed <= set(values):
         raise UsageError(
             f"{path} is no evaluation; write it with: ocra evaluate WEIGHTS --json > {path.name}"
         )
+    own = result.config["task"]
+    if values["task"] != own["name"]:
+        raise UsageError(
+            f"The evaluation {path} is of the task {values['task']}, but {run} was trained on {own['name']}."
+        )
+    if (digits := values.get("digits", own["digits"])) != own["digits"]:
+        raise UsageError(
+            f"The evaluation {path} is on digits of {digits}, but {run} was trained on those of {own['digits']}."
+        )
+    if "weights" in values and _are_others(values["weights"], result):
+        raise UsageError(
+            f"The evaluation {path} is of the weights {values['weights']}, not of the best ones of {run}."
+        )
     return condense(values)
+
+
+def _are_others(weights: str, result: Result) -> bool:
+    """Whether weights, if they can be found, are not the best ones of the run of this result."""
+    try:
+        about = read_metadata(weights)
+    except OcraError:
+        return False
+    training = about.get("training", {})
+    told = about.get("name"), training.get("seed"), training.get("images_seen")
+    return told != (result.preset, result.seed, result.best_images)

@@ -69,10 +69,15 @@ def check_data(jobs: list[Job]) -> None:
             make_task(config, split)
 
 
-def record(folder: Path, results: Path, *, name: str = "", notes: str = "", failed: str = "") -> Result:
-    """Keep the result of the run in a folder, with the evaluations it was given earlier."""
+def read_run(folder: Path, results: Path, *, name: str = "", notes: str = "", failed: str = "") -> Result:
+    """The result of the run in a folder, with the evaluations it was given earlier."""
     result = from_run(folder, notes, failed)
-    result = with_earlier_evaluations(replace(result, name=name or result.name), results)
+    return with_earlier_evaluations(replace(result, name=name or result.name), results)
+
+
+def record(folder: Path, results: Path, *, failed: str = "") -> Result:
+    """Keep the result of the run in a folder."""
+    result = read_run(folder, results, failed=failed)
     write_result(results, result)
     return result
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from ..errors import OcraError
 from ..presets import Spec
+from ..pretrained import read_metadata
 
 # What is reported, saved and checked on the way does not change what is learnt.
 _IMMATERIAL = {
@@ -35,6 +36,14 @@ def source_name(source: str) -> str:
     while len(parts) > 1 and parts[-1] in ("best", "last", "weights"):
         parts.pop()
     return parts[-1] if parts else source
+
+
+def recorded_source(source: str) -> str:
+    """Weights to start from, by the result they are shipped with, so that it is known which of that name they were."""
+    with suppress(OcraError):
+        if isinstance(result := read_metadata(source).get("result"), str):
+            return result
+    return source_name(source)
 
 
 def settings(config: dict[str, Any]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import json
 import re
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -69,10 +69,10 @@ def ship(
         result = result.with_evaluation(score(model, name, task, test, threads, say))
     pretrained.save(model, target, storage, **_told(metadata, result))
     write_json_atomically(target / CHECK, glyph_check(model, task.name))
+    path = write_result(results, result)
     write_text_atomically(
         target / "README.md", model_card(name, result, seen, storage, read_results(results))
     )
-    path = write_result(results, result)
     if (main := test_of(result)) is not None:
         say(f"{name}: exact error {percent(main['exact_error'])} % ({interval(main)}); {target}; {path}")
     return result
@@ -148,9 +148,25 @@ def glyph_images(config: ModelConfig, task: str) -> torch.Tensor:
     return images.expand(-1, config.channels, -1, -1).contiguous()
 
 
+def tell(name: str, result: Result, others: Iterable[Result]) -> Path:
+    """Write the card and the figures of shipped weights from their recorded result again; returns their folder."""
+    if name not in pretrained.shipped():
+        raise UsageError(f"There are no shipped weights '{name}'; say with --into where the card goes.")
+    folder, metadata = pretrained.find(name), pretrained.read_metadata(name)
+    if metadata.get("result") != result.name:
+        raise UsageError(
+            f"The weights {name} are those of the result {metadata.get('result')}, not of {result.name}."
+        )
+    write_json_atomically(folder / pretrained.CONFIG, _told(metadata, result))
+    seen = int(metadata["training"]["images_seen"])
+    card = model_card(name, result, seen, pretrained.stored_as(folder), others)
+    write_text_atomically(folder / "README.md", card)
+    return folder
+
+
 def _told(metadata: dict[str, Any], result: Result) -> dict[str, Any]:
     """What the shipped config says besides the network."""
-    told = portable(metadata)
+    told = {**portable(metadata), "result": result.name}
     if (test := test_of(result)) is not None:
         names = ("n", "exact_error", "exact_error_interval", "object_error", "command")
         told["test"] = {name: test[name] for name in names}

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import torch
 
+from ..config import ModelConfig
 from ..model import OCRA
 from ..presets import PRESETS
 from .groups import Group, group_results, has_failed, test_of
@@ -78,7 +79,7 @@ def _row(group: Group) -> list[str]:
     tested = sorted({int(n) for n in group.figures("n")})
     return [
         _label(group),
-        parameters(group.preset),
+        parameters(ModelConfig.from_dict(group.first.config["model"])),
         _error(group),
         str(len(group.results)),
         str(group.failures),
@@ -94,7 +95,7 @@ def _empty_row(preset: str, trials: int = 0) -> list[str]:
     spec = PRESETS[preset]
     start = [
         f"`{preset}`",
-        parameters(preset),
+        parameters(spec.model),
         NOT_TESTED if trials else NOT_RUN,
         str(trials),
         *[NOTHING] * 4,
@@ -116,10 +117,10 @@ def _error(group: Group) -> str:
     return f"{percent(errors[0])} ({interval(test)})" if test else NOTHING
 
 
-def parameters(preset: str) -> str:
-    """Trainable parameters of a preset's network, in millions."""
+def parameters(model: ModelConfig) -> str:
+    """Trainable parameters of a network, in millions."""
     with torch.device("meta"):
-        return f"{OCRA(PRESETS[preset].model).parameter_count / 1e6:.2f} M"
+        return f"{OCRA(model).parameter_count / 1e6:.2f} M"
 
 
 def _remarks(groups: list[Group]) -> list[str]:
@@ -195,9 +196,13 @@ def _cpu(point: Milestone) -> str:
 
 
 def _ablations(groups: list[Group]) -> str:
-    """One table for each number of images at which more than one row was run, ordered by our error."""
+    """One table for each number of images at which more than one row was run from scratch, ordered by our error."""
     table = TABLES["ablations"]
-    own = [group for group in groups if group.preset in table.presets and group.scored]
+    own = [
+        group
+        for group in groups
+        if group.preset in table.presets and group.scored and not group.first.start_from
+    ]
     budgets = sorted({group.budget for group in own}, reverse=True)
     parts = [f"## {table.title}", table.remark]
     for budget in budgets:
@@ -206,7 +211,10 @@ def _ablations(groups: list[Group]) -> str:
             parts += _ablation_table(budget, chosen)
     if len(parts) == 2:
         order = sorted(table.presets, key=_paper_figure)
-        rows = [[f"`{name}`", parameters(name), NOT_RUN, PRESETS[name].paper_error] for name in order]
+        rows = [
+            [f"`{name}`", parameters(PRESETS[name].model), NOT_RUN, PRESETS[name].paper_error]
+            for name in order
+        ]
         parts.append(markdown_table(["model", "parameters", "our error, %", PAPER], rows))
     return "\n\n".join(parts)
 

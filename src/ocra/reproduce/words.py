@@ -54,4 +54,5 @@ def short(commit: str) -> str:
 def markdown_table(titles: Sequence[str], rows: Sequence[Sequence[str]], numbers_from: int = 1) -> str:
     """A table; columns from `numbers_from` on are set to the right."""
     rules = ["---" if k < numbers_from else "---:" for k in range(len(titles))]
-    return "\n".join(f"| {' | '.join(row)} |" for row in (titles, rules, *rows))
+    cells = [[" ".join(cell.split()).replace("|", "\\|") for cell in row] for row in rows]
+    return "\n".join(f"| {' | '.join(row)} |" for row in (titles, rules, *cells))

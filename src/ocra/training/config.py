@@ -93,8 +93,10 @@ class TrainingConfig:
         }  # fmt: skip
         for name, least in smallest.items():
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise OcraError(f"training.{name} must be a whole number of at least {least}, not {value!r}.")
+            if isinstance(value, bool) or not isinstance(value, int) or not least <= value < 2**63:
+                raise OcraError(
+                    f"training.{name} must be a whole number of at least {least} and below 2**63, not {value!r}."
+                )
         for name in ("learning_rate", "clip", "read_window", "write_window", "checkpoint_minutes"):
             self._check(name, lambda value: 0 < value < math.inf, "a number above 0")
         for name in ("beta2", "average"):

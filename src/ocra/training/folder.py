@@ -66,7 +66,11 @@ def old_run(path: Path) -> Iterator[tuple[RunFolder, Spec]]:
 
 def read_spec(path: Path) -> Spec:
     """An experiment from the config.json of a run."""
-    return Spec.from_dict(read_json(path))
+    values = read_json(path)
+    try:
+        return Spec.from_dict(values)
+    except OcraError as error:
+        raise OcraError(f"{path} holds no experiment that can be run. {error}") from None
 
 
 def fresh_path(name: str) -> Path:

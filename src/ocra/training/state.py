@@ -100,5 +100,6 @@ class State:
                 )
         if not self._kept.keys() <= tensors.keys():
             raise OcraError(
-                "The checkpoint is of a run without training.whitening; set it to 0 in its config.json."
+                "The checkpoint is of a run without training.whitening, or of another version of ocra; set it to "
+                "0 in its config.json, or start a new run from the run's weights (--training.start-from)."
             )

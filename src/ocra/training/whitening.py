@@ -22,6 +22,8 @@ MATRICES = (*LSTMS, "primary.weight")
 MOST_COLUMNS = 2048
 """Matrices with more (networks that see the whole image at once) are left to Adam: their roots would take too long."""
 GATES = 4
+TURN_EVERY = 2
+"""Steps that go in one direction: the mean gradient hardly turns between two, and its product with the root is dear."""
 WATCH_EVERY = 4
 """Steps between two looks at MᵀM."""
 INVERT_EVERY = 20
@@ -50,7 +52,8 @@ class Whitening:
             name: value.new_zeros(value.shape[1], value.shape[1]) for name, value in self.weights.items()
         }
         self.roots = {name: torch.zeros_like(value) for name, value in self.covariances.items()}
-        self.changes = SharedMatrices(group, {name: value.shape for name, value in self.weights.items()})
+        self.directions = {name: torch.zeros_like(value) for name, value in self.weights.items()}
+        self._products = SharedMatrices(group, {name: value.shape for name, value in self.weights.items()})
 
     @contextmanager
     @torch.no_grad()
@@ -63,10 +66,16 @@ class Whitening:
         yield
         if step % WATCH_EVERY == 0:
             self._watch(step)
-        changes = self.changes.make(lambda name, rows: self.means[name][rows] @ self.roots[name])
-        for name, change in changes.items():
-            change = of_equal_length(change, GATES if name.startswith(LSTMS) else 1)
-            torch.sub(before[name], change, alpha=rate, out=self.weights[name])
+        if step % TURN_EVERY == 0:
+            self._turn()
+        for name, direction in self.directions.items():
+            torch.sub(before[name], direction, alpha=rate, out=self.weights[name])
+
+    def _turn(self) -> None:
+        """Take the directions of the next steps from the mean gradients."""
+        products = self._products.make(lambda name, rows: self.means[name][rows] @ self.roots[name])
+        for name, product in products.items():
+            self.directions[name].copy_(of_equal_length(product, GATES if name.startswith(LSTMS) else 1))
 
     def _watch(self, step: int) -> None:
         """Take the mean gradients into the covariances, and now and then the roots from those."""
@@ -79,7 +88,7 @@ class Whitening:
 
     def tensors(self) -> dict[str, Tensor]:
         """What a checkpoint keeps, by name, to be read and filled in place."""
-        kinds = {"covariance": self.covariances, "root": self.roots}
+        kinds = {"covariance": self.covariances, "root": self.roots, "direction": self.directions}
         return {f"{kind}.{name}": value for kind, values in kinds.items() for name, value in values.items()}
 
 

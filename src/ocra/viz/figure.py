@@ -191,10 +191,12 @@ def _draw_own_picture(axes: Axes, record: Record) -> None:
     picture, placement = record.prepared.picture, record.prepared.placement
     show_picture(axes, record.prepared.steps[0].picture)
     axes.images[0].set_extent((-0.5, picture.width - 0.5, picture.height - 0.5, -0.5))
-    axes.set_xlim(-0.5, picture.width - 0.5)
-    axes.set_ylim(picture.height - 0.5, -0.5)
     left, top = placement.to_picture(-0.5, -0.5)
     right, bottom = placement.to_picture(record.config.width - 0.5, record.config.height - 0.5)
+    axes.set_xlim(
+        min(-0.5, left), max(picture.width - 0.5, right)
+    )  # what it sees may be more than the picture
+    axes.set_ylim(max(picture.height - 0.5, bottom), min(-0.5, top))
     axes.add_patch(
         Rectangle((left, top), right - left, bottom - top, fill=False, edgecolor=CHOSEN, linewidth=1.2)
     )

@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from ..errors import OcraError
+from ..errors import OcraError, UsageError
 from ..files import atomic_path
 
 # Okabe and Ito's colours (2008).
@@ -72,6 +72,8 @@ def write(figure: Figure, left: float, top: float, text: str, **style: Any) -> N
 def save_figure(figure: Figure, path: str | os.PathLike[str], dpi: int = DPI) -> None:
     """Write PNG, SVG or PDF by the ending; the same figure gives the same file."""
     ending = Path(path).suffix.lower().lstrip(".")
+    if ending not in ("png", "svg", "pdf"):
+        raise UsageError(f"{path} should end with .png, .svg or .pdf.")
     undated = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(ending, {})
     try:
         with styled(), atomic_path(path) as temporary:
