@@ -13,10 +13,15 @@ from ocra import pretrained
 from ocra.data import TaskConfig
 from ocra.evaluation import evaluate
 from ocra.metrics import wilson_interval
-from ocra.pretrained import load_with_metadata, shipped
+from ocra.pretrained import load_with_metadata, read_metadata, shipped, stored_as
+from ocra.reproduce.cards import model_card
+from ocra.reproduce import groups
+from ocra.reproduce.lineage import shipped_result
+from ocra.reproduce.results import read_results
 from ocra.reproduce.shipping import CHECK, glyph_images
 
 FOLDER = Path(pretrained.__file__).parent
+RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
 SAMPLE = 300
 names = pytest.mark.parametrize("name", shipped())
 
@@ -45,6 +50,19 @@ def test_the_error_on_a_sample_of_real_data_is_that_of_the_card(name: str) -> No
     error = evaluate(model, task, images=SAMPLE).exact_error
     low, high = wilson_interval(metadata["test"]["exact_error"] * SAMPLE, SAMPLE, z=3.5)
     assert low <= error <= high
+
+
+@names
+def test_weights_and_card_say_what_is_recorded(name: str) -> None:
+    metadata, results = read_metadata(name), read_results(RESULTS)
+    result = shipped_result(name, results)
+    assert result is not None and (result.preset, result.seed) == (name, metadata["training"]["seed"])
+    assert result.best_images == metadata["training"]["images_seen"]
+    test = groups.test_of(result)
+    assert test is not None
+    assert metadata["test"] == {key: test[key] for key in metadata["test"]}
+    card = model_card(name, result, result.best_images, stored_as(FOLDER / name), results)
+    assert (FOLDER / name / "README.md").read_text("utf-8") == card
 
 
 @names

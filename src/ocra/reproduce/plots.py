@@ -7,7 +7,14 @@ from pathlib import Path
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, MaxNLocator, NullFormatter, NullLocator, ScalarFormatter
+from matplotlib.ticker import (
+    FixedLocator,
+    FuncFormatter,
+    MaxNLocator,
+    NullFormatter,
+    NullLocator,
+    ScalarFormatter,
+)
 
 from ..presets import PRESETS
 from ..viz.style import (
@@ -53,8 +60,8 @@ def draw_all(results: list[Result], folder: Path) -> dict[str, Path]:
 def against_images(results: list[Result], title: str, others: list[Result] | None = None) -> Figure:
     """Validation error of each run over the images it saw; the paper's test errors as lines across.
 
-    A run that went on from others, which may be among `others`, begins where their images end. Runs that were tested
-    stand out; the best one of each preset ends with a dot.
+    A run that went on from others, which may be among `others`, begins where their images end; it is dashed if they
+    are not known. Runs that were tested stand out; the best one of each preset ends with a dot.
     """
     with styled():
         figure, axes = _axes("images seen", "validation error, %", title)
@@ -62,11 +69,12 @@ def against_images(results: list[Result], title: str, others: list[Result] | Non
         best = _best_of_each(results)
         for result in sorted(results, key=lambda result: test_of(result) is not None):
             colour = COLOURS[presets.index(result.preset) % len(COLOURS)]
-            before = lineage(result, others or results).before
-            images = [(before + point[0]) / 1e6 for point in result.validation]
+            line = lineage(result, others or results)
+            images = [(line.before + point[0]) / 1e6 for point in result.validation]
             errors = [100 * point[1] for point in result.validation]
             width, alpha = (1.4, 1.0) if test_of(result) else (0.7, 0.35)
-            axes.plot(images, errors, color=colour, linewidth=width, alpha=alpha)
+            dashes = "-" if line.unknown is None else "--"
+            axes.plot(images, errors, color=colour, linewidth=width, alpha=alpha, linestyle=dashes)
             if images and result is best.get(result.preset):
                 axes.plot(images[-1], errors[-1], marker="o", markersize=4, color=colour)
         for number, preset in enumerate(presets):
@@ -75,6 +83,9 @@ def against_images(results: list[Result], title: str, others: list[Result] | Non
             if paper := _paper_error(preset):
                 axes.axhline(paper, color=colour, linewidth=0.8, linestyle=":")
         axes.plot([], [], color=MUTED, linewidth=0.7, alpha=0.35, label="trials, not tested")
+        axes.plot(
+            [], [], color=MUTED, linewidth=0.7, linestyle="--", label="begun with weights of no recorded run"
+        )
         axes.plot(
             [],
             [],
@@ -87,7 +98,8 @@ def against_images(results: list[Result], title: str, others: list[Result] | Non
         axes.plot([], [], color=MUTED, linewidth=0.8, linestyle=":", label="the paper's test error")
         axes.set_xlabel("images seen, those of the runs it went on from included, millions")
         axes.set_xscale("log")
-        axes.xaxis.set_major_formatter(ScalarFormatter())
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.xaxis.set_minor_formatter(NullFormatter())
         axes.set_yscale("log")
         _plain_percent(axes)
         axes.legend(frameon=False)
