@@ -14,8 +14,8 @@ from ocra.data import TaskConfig
 from ocra.evaluation import evaluate
 from ocra.metrics import wilson_interval
 from ocra.pretrained import load_with_metadata, read_metadata, shipped, stored_as
-from ocra.reproduce.cards import model_card
 from ocra.reproduce import groups
+from ocra.reproduce.cards import model_card
 from ocra.reproduce.lineage import shipped_result
 from ocra.reproduce.results import read_results
 from ocra.reproduce.shipping import CHECK, glyph_images
