@@ -19,7 +19,7 @@ Growth = dict[str, list[tuple[int, float]]]
 
 EXAMPLE = """Measure speed and memory on this machine.
 
-Each figure stands beside the speed of a plain matrix product, timed in the same processes of the same run.
+Each figure stands beside the speed of a plain matrix product, timed before and after in the same processes.
 
 Example: ocra bench --preset multimnist-3 --mode train --seconds 5
 """
