@@ -1,7 +1,9 @@
 """Picture files of all kinds, good and bad, and what is made of them."""
 
 import io
+import os
 import struct
+import threading
 import zlib
 
 import numpy as np
@@ -42,6 +44,24 @@ def test_sixteen_bits_are_scaled_to_one():
     values[5:9, 5:9] = 0
     picture = read_picture(saved(Image.fromarray(values)))
     assert picture.pixels.max() == 1 and picture.pixels.min() == 0
+
+
+@pytest.mark.parametrize("white", [255, 1023, 4095, 16383])
+def test_sixteen_bits_of_which_fewer_are_used_keep_their_tones(white):
+    values = np.linspace(0, white, 400).reshape(20, 20).astype(np.uint16)
+    picture = read_picture(saved(Image.fromarray(values)))
+    assert picture.pixels.max() == 1 and picture.white == white / 65535
+    assert len(np.unique(picture.pixels)) == len(np.unique(values))
+    assert not prepare(picture, MODEL).blank
+
+
+def test_a_pipe_is_read(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_bytes, args=(saved(ink_picture()),))
+    writer.start()
+    assert read_picture(pipe).name == str(pipe)
+    writer.join()
 
 
 def test_cmyk_black_is_black():
@@ -129,10 +149,11 @@ def test_a_folder_without_pictures_says_so(tmp_path):
         read_picture(name)
 
 
-def test_a_picture_of_the_models_size_is_not_changed():
-    values = np.zeros((36, 36), dtype=np.uint8)
-    values[8:28, 10:20] = np.random.default_rng(0).integers(0, 256, (20, 10))
-    values[9, 11] = 255
+@pytest.mark.parametrize(("darkest", "lightest"), [(0, 255), (0, 90), (30, 180)])
+def test_a_picture_of_the_models_size_is_not_changed(darkest, lightest):
+    values = np.full((36, 36), darkest, dtype=np.uint8)
+    values[8:28, 10:20] = np.random.default_rng(0).integers(0, lightest + 1, (20, 10))
+    values[9, 11] = lightest
     prepared = prepare(read_picture(saved(Image.fromarray(values))), MODEL)
     assert np.array_equal((prepared.image[0].numpy() * 255).round(), values)
     assert prepared.placement.to_picture(3, 4) == (3, 4)

@@ -89,6 +89,20 @@ def test_figures_never_replace_pictures_or_each_other(folder, capsys):
     }
 
 
+@pytest.mark.parametrize("save", ["out", "."])
+def test_figures_of_an_earlier_run_are_no_pictures(folder, capsys, save):
+    (folder / "bad.png").unlink()
+    for _ in range(2):
+        main([".", "--weights", "weights", "--save", save, "--json"])
+    assert [line["file"] for line in lines(capsys)] == ["good.png"] * 2
+    assert sorted(path.name for path in (folder / save).glob("*-*.png")) == [
+        "good-look.png",
+        "good-steps.png",
+    ]
+    main([f"{save}/good-look.png", "--weights", "weights", "--save", save, "--json"])  # named, so it is meant
+    assert [line["file"] for line in lines(capsys)] == [f"{save}/good-look.png"]
+
+
 def test_names_with_dollars_are_drawn(folder, capsys):
     ink_picture().save(folder / "from $5_ to $^6.png")
     main(["from $5_ to $^6.png", "--weights", "weights", "--save", "out"])

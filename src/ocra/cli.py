@@ -64,6 +64,9 @@ def guarded(action: Callable[[], int | None], long: bool = False) -> int:
     except BrokenPipeError:  # the reader of our output (head, less) has had enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1 if long else 0
+    except MemoryError as error:
+        detail = f": {error}" if str(error) else ""
+        return _fail(OcraError(f"There is not enough memory for this{detail}. Ask for less at once."), 1)
     except OSError as error:  # a full disk, a folder that may not be written to
         where = f"{error.filename}: " if error.filename else ""
         return _fail(OcraError(f"{where}{error.strerror or error}."), 1)

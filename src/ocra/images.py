@@ -29,6 +29,9 @@ SMALLEST_SIDE = 8
 # Larger pictures are averaged down on reading: the models see 36 to 100 pixels.
 LONGEST_SIDE = 2048
 STDIN = "-"
+DEEP_WHITE = 65535
+# What white may be in a file of 16 bits; cameras and microscopes often use fewer of them.
+WHITES = (255, 1023, 4095, 16383, DEEP_WHITE)
 
 _UPRIGHT = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -55,6 +58,8 @@ class Picture:
     """Height of the picture as the user sees it, in pixels."""
     reduction: int = 1
     """Pixels of the user's picture along one side of a pixel of `pixels`."""
+    white: float = 1.0
+    """What 1 is in the file's own range: below 1 where a 16-bit file holds 8, 10, 12 or 14 bits."""
 
 
 def find_pictures(sources: Iterable[str]) -> Iterator[str]:
@@ -96,8 +101,10 @@ def read_picture(source: str | os.PathLike[str] | bytes, name: str | None = None
             f"{shown} is a folder without pictures; their names end in {', '.join(sorted(ENDINGS))}."
         )
     try:
-        _check_length(shown, os.path.getsize(source))
         with open(source, "rb") as file:
+            if not os.path.isfile(source):  # a pipe has no length and no way back
+                return read_picture(file.read(MOST_BYTES + 1), shown)
+            _check_length(shown, os.path.getsize(source))
             return _read(file, shown)
     except FileNotFoundError:
         raise OcraError(f"{shown} does not exist.") from None
@@ -160,7 +167,7 @@ def _decode(image: Image.Image, name: str) -> Picture:
     image.seek(0)
     image.load()
     orientation = _orientation(image)
-    image = _with_plain_numbers(image, name)
+    image, white = _with_plain_numbers(image, name)
     reduction = -(-max(image.size) // LONGEST_SIDE)
     width, height = image.size
     if reduction > 1:
@@ -174,7 +181,7 @@ def _decode(image: Image.Image, name: str) -> Picture:
         pixels = pixels / np.float32(255)
     elif image.mode == "RGBA":
         pixels = _on_paper(pixels / np.float32(255))
-    return Picture(name, np.ascontiguousarray(pixels), width, height, reduction)
+    return Picture(name, np.ascontiguousarray(pixels), width, height, reduction, white)
 
 
 def _orientation(image: Image.Image) -> int:
@@ -185,21 +192,23 @@ def _orientation(image: Image.Image) -> int:
         return 1
 
 
-def _with_plain_numbers(image: Image.Image, name: str) -> Image.Image:
-    """The image as RGBA (transparent), F (0 to 1; 16-bit and float greys) or RGB."""
+def _with_plain_numbers(image: Image.Image, name: str) -> tuple[Image.Image, float]:
+    """The image as RGBA (transparent), F (0 to 1; 16-bit and float greys) or RGB, and `Picture.white`."""
+    white = 1.0
     if image.mode.startswith("I") or image.mode == "F":
         values = np.asarray(image, dtype=np.float32)
         if not np.isfinite(values).all():
             raise OcraError(f"{name} holds pixels that are not numbers (NaN or infinite).")
         lowest, highest = float(values.min()), float(values.max())
-        if lowest < 0 or (image.mode == "F" and highest > 1) or highest > 65535:
+        if lowest < 0 or (image.mode == "F" and highest > 1) or highest > DEEP_WHITE:
             values = (values - np.float32(lowest)) / np.float32(max(highest - lowest, 1e-12))
         elif image.mode != "F":
-            values = values / np.float32(65535)
-        return Image.fromarray(values.astype(np.float32))
+            lightest = next(white for white in WHITES if highest <= white)
+            values, white = values / np.float32(lightest), lightest / DEEP_WHITE
+        return Image.fromarray(values.astype(np.float32)), white
     if "transparency" in image.info or image.mode in ("LA", "La", "PA", "RGBA", "RGBa"):
-        return image.convert("RGBA")
-    return image.convert("RGB")
+        return image.convert("RGBA"), white
+    return image.convert("RGB"), white
 
 
 def _on_paper(pixels: NDArray[np.float32]) -> NDArray[np.float32]:

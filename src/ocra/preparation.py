@@ -102,15 +102,16 @@ def prepare(
     invert: turn light and dark around; `auto` does so when the border is light (house numbers: always,
     folders: never, as in training). fit: `content` scales the ink to the size of training digits, `whole`
     shows all of the picture with its proportions kept, `stretch` fills the model's image; `auto` takes what
-    suits the task, and leaves a picture that has the model's size already as it is.
+    suits the task, and leaves a picture that has the model's size already as it is, but for inverting it.
     """
     if invert not in ("auto", "yes", "no"):
         raise OcraError(f"invert must be auto, yes or no, not '{invert}'.")
     if fit not in ("auto", "content", "whole", "stretch"):
         raise OcraError(f"fit must be auto, content, whole or stretch, not '{fit}'.")
     digits = task in ("multimnist", "cluttered")
+    as_it_is = fit == "auto" and (picture.width, picture.height) == (config.width, config.height)
     if fit == "auto":
-        fit = _usual_fit(picture, config, task)
+        fit = "whole" if as_it_is else _usual_fit(task)
     steps: list[Step] = []
     pixels = _in_channels(picture, config, steps)
     blank = float(np.ptp(pixels)) < LEAST_CONTRAST
@@ -118,14 +119,15 @@ def prepare(
     if reason:
         pixels = 1 - pixels
         steps.append(_step("inverted", pixels, reason))
-    if digits and not blank:
+    if digits and not blank and not as_it_is:
         pixels = _clean(pixels, steps, fit)
     box = find_ink(_difference_from_border(pixels)) if fit == "content" and not blank else None
     if box is not None:
         digit = _digit_height(pixels, box, task)
         image, frame = _focus(pixels, box, digit, config, steps)
     elif task == "folder" and fit != "stretch":
-        image, frame = _as_in_folders(1 - picture.pixels if reason else picture.pixels, config)
+        own = picture.pixels * np.float32(picture.white)
+        image, frame = _as_in_folders(1 - own if reason else own, config)
     else:
         frame = Frame.around(pixels, config, stretch=fit == "stretch")
         image = frame.view(pixels, _border(pixels))
@@ -150,10 +152,8 @@ def _in_channels(picture: Picture, config: ModelConfig, steps: list[Step]) -> Fl
     return pixels
 
 
-def _usual_fit(picture: Picture, config: ModelConfig, task: str) -> Fit:
+def _usual_fit(task: str) -> Fit:
     """What `auto` means: digits are framed by their ink, house numbers fill the image."""
-    if (picture.width, picture.height) == (config.width, config.height):
-        return "whole"
     return {"multimnist": "content", "cluttered": "content", "svhn": "stretch"}.get(task, "whole")  # type: ignore[return-value]
 
 

@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
+from svhn_archive import write_archive
 
 from ocra.commands.data import main
-from ocra.data import SVHN, ClutteredMNIST
+from ocra.data import SVHN, ClutteredMNIST, inventory
 from ocra.data.grid import captions
 from ocra.errors import OcraError, UsageError
 from ocra.files import atomic_path, write_json_atomically
@@ -61,7 +62,31 @@ def test_check_names_what_is_missing_and_what_is_broken(
         main(["check", "--root", str(svhn_root)])
     said = capsys.readouterr().out
     assert "missing   mnist" in said
-    assert "40 pictures; 33,402 expected" in said
+    assert "40 whole pictures with boxes; 33,402 expected" in said
+
+
+def test_check_reads_what_it_calls_verified(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(inventory, "SVHN_PICTURES", {"train": 6, "test": 6, "extra": 6})
+    for part in ("train", "test", "extra"):
+        write_archive(tmp_path, part, "folder", numbers=6)
+    main(["check", "--root", str(tmp_path)])
+    assert capsys.readouterr().out.count("verified  svhn") == 3
+    (tmp_path / "train/3.png").write_bytes(b"")
+    (tmp_path / "test/3.png").write_bytes((tmp_path / "test/3.png").read_bytes()[:-200])
+    (tmp_path / "extra/digitStruct.mat").write_bytes(b"")
+    with pytest.raises(OcraError, match="3 broken: svhn train, svhn test, svhn extra"):
+        main(["check", "--root", str(tmp_path)])
+    said = capsys.readouterr().out
+    assert said.count("5 whole pictures") == 2 and "digitStruct.mat cannot be read" in said
+
+
+def test_check_fails_where_nothing_is(tmp_path: Path) -> None:
+    with pytest.raises(OcraError, match="There is no data set"):
+        main(["check", "--root", str(tmp_path)])
+    with pytest.raises(UsageError, match="is no folder"):
+        main(["check", "--root", str(tmp_path / "none")])
 
 
 def test_check_verifies_the_real_mnist(real_mnist: Path, capsys: pytest.CaptureFixture[str]) -> None:

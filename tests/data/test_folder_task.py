@@ -90,6 +90,7 @@ def test_hash_of_the_name_chooses_the_split(tmp_path: Path) -> None:
     [
         ("1.png", "line 3: 1 cells instead of 2"),
         ("missing.png,cat", "line 3: there is no file 'missing.png'"),
+        ("m" * 300 + ".png,cat", "line 3: there is no file 'mmm"),
         ("1.png,", "line 3: no labels for '1.png'"),
         (",cat", "line 3: no file"),
         ("0.png,dog", "line 3: '0.png' is on line 2 already"),
@@ -135,6 +136,43 @@ def test_table_in_another_encoding_is_refused(tmp_path: Path) -> None:
     (tmp_path / "labels.csv").write_bytes("file,labels\n0.png,Mäuse\n".encode("latin-1"))
     with pytest.raises(OcraError, match="UTF-8"):
         FolderTask(tmp_path)
+
+
+def test_a_file_is_the_same_however_its_name_is_spelled(tmp_path: Path) -> None:
+    table = "file,labels,split\n0.png,cat,train\n./0.png,dog,test"
+    with pytest.raises(OcraError, match=r"line 3: '\./0\.png' is on line 2 already"):
+        FolderTask(write_folder(tmp_path, table))
+
+
+@pytest.mark.parametrize("cell", ['"cat,dog"', "cat;dog", '"cat, dog"'])
+def test_labels_that_are_not_separated_by_spaces_are_named(tmp_path: Path, cell: str) -> None:
+    with pytest.raises(OcraError, match="line 2: labels are separated by spaces"):
+        FolderTask(write_folder(tmp_path, f"file,labels\n0.png,{cell}"))
+
+
+def test_an_accent_is_the_same_however_it_is_typed(tmp_path: Path) -> None:
+    table = "file,labels,split\n0.png,caf\u00e9,test\n1.png,cafe\u0301,test"
+    assert FolderTask(write_folder(tmp_path, table), "test").class_names == ("caf\u00e9",)
+    given = FolderTask(tmp_path, "test", class_names=("tea", "cafe\u0301"))
+    assert given.batch([0, 1]).counts.tolist() == [[0, 1], [0, 1]]
+
+
+def test_a_class_that_cannot_be_learned_is_named(tmp_path: Path) -> None:
+    table = "file,labels,split\n0.png,cat,train\n1.png,zebra,test"
+    with pytest.warns(UserWarning, match="no training picture shows zebra"):
+        FolderTask(write_folder(tmp_path, table))
+    with pytest.raises(UsageError, match="name one twice"):
+        FolderTask(tmp_path, class_names=("cat", "zebra", "cat"))
+
+
+def test_deep_pictures_share_one_scale_and_dark_ones_are_named(tmp_path: Path) -> None:
+    root = write_folder(tmp_path, "file,labels,split\na.png,cat,train\nb.png,cat,train\n0.png,cat,test")
+    for name, value in (("a", 1000), ("b", 4000)):
+        Image.fromarray(np.full((36, 36), value, dtype=np.uint16)).save(root / f"{name}.png")
+    with pytest.warns(UserWarning, match="no value above 4095 of 65535"):
+        task = FolderTask(root, augment=False)
+    means = (task.batch([0, 1]).images.mean((1, 2, 3)) * 255).round().tolist()
+    assert means == [round(255 * 1000 / 65535), round(255 * 4000 / 65535)]
 
 
 def test_config_makes_the_folder_task(tmp_path: Path) -> None:

@@ -2,9 +2,11 @@
 
 import io
 import os
+import shutil
 import tempfile
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,7 +17,7 @@ from svhn_archive import Number, write_archive, write_structure
 from ocra.data import SVHN, TaskConfig, make_task
 from ocra.data.svhn import class_targets
 from ocra.data.svhn_cache import crop_rectangle, prepared_numbers
-from ocra.data.svhn_format import find_archive, read_structure
+from ocra.data.svhn_format import Archive, find_archive, read_structure
 from ocra.errors import OcraError, UsageError
 
 SINGLE = Number([(20, 10, 15, 30, 5)])
@@ -217,6 +219,18 @@ def test_what_killed_preparations_left_is_deleted(tmp_path: Path, cache: Path) -
     os.utime(old, (0, 0))
     SVHN(tmp_path, "test")
     assert young.is_dir() and not old.exists()
+
+
+def test_a_full_disk_is_not_taken_for_a_broken_archive(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_archive(tmp_path, "test", "tar.gz")
+    with pytest.raises(OSError, match="No space left"):
+        Archive(tmp_path / "test.tar.gz").copy_structure(Path("/dev/full"))
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=1000))
+    with pytest.raises(OcraError, match="has room for 0 MB, but SVHN needs"):
+        SVHN(tmp_path, "test")
+    assert list((cache / "svhn").iterdir()) == []
 
 
 def test_missing_picture_is_named(tmp_path: Path, cache: Path) -> None:

@@ -47,11 +47,15 @@ def fetch(
 def check(root: Path | None = None) -> None:
     """Say which data sets are there, and verify them: MNIST by its checksums, SVHN by reading it through.
 
+    The exit code is 1 if one is broken, or if there is none.
+
     Example: ocra data check
 
     Args:
         root: The folder to look in. Default: $OCRA_DATA, then the cache folder.
     """
+    if root is not None and not root.is_dir():
+        raise UsageError(f"{root} is no folder.")
     colours = {"verified": "green", "missing": "yellow", "broken": "red"}
     console = Console(soft_wrap=True, highlight=False)
     findings = check_mnist(root)
@@ -62,6 +66,8 @@ def check(root: Path | None = None) -> None:
         console.print(finding.detail, markup=False)
     if broken := [finding.what for finding in findings if finding.state == "broken"]:
         raise OcraError(f"{len(broken)} broken: {', '.join(broken)}.")
+    if all(finding.state == "missing" for finding in findings):
+        raise OcraError("There is no data set; `ocra data fetch mnist` gets one.")
 
 
 def show(

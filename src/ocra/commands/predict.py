@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
+from PIL import Image
 from tyro.conf import Positional, arg
 
 from ocra.commands import parse
@@ -16,6 +17,8 @@ from ocra.errors import OcraError, UsageError
 from ocra.images import find_pictures
 from ocra.inference import Prediction, describe
 from ocra.preparation import Fit, Invert, Prepared
+
+FIGURES = ("-look.png", "-steps.png")
 
 
 def predict(
@@ -54,8 +57,9 @@ def predict(
         raise UsageError("Name at least one picture, for example: ocra predict photo.jpg")
     network = load_network(weights)
     failed = seen = 0
-    taken = _files(images) if save is not None else set()
-    for batch in in_batches(prepare_pictures(images, network, invert, fit)):
+    files = [file for file in find_pictures(images) if file in images or not _is_own_figure(file, save)]
+    taken = {Path(file).resolve() for file in files}  # no figure may replace a picture
+    for batch in in_batches(prepare_pictures(files, network, invert, fit)):
         answers = _recognise(network, [item for _, item in batch], glimpses, save, taken)
         for (file, item), answer in zip(batch, answers, strict=True):
             seen += 1
@@ -95,9 +99,17 @@ def _recognise(
     return [next(found) if isinstance(item, Prepared) else item for item in items]
 
 
-def _files(images: tuple[str, ...]) -> set[Path]:
-    """The pictures themselves, which no figure may replace."""
-    return {Path(file).resolve() for file in find_pictures(images)}
+def _is_own_figure(file: str, folder: Path | None) -> bool:
+    """Whether a file that was found, not named, is a figure that an earlier run left in --save."""
+    from ocra.viz.style import MAKER
+
+    if folder is None or Path(file).resolve().parent != folder.resolve() or not file.endswith(FIGURES):
+        return False
+    try:
+        with Image.open(file) as image:
+            return image.info.get("Software") == MAKER
+    except (OSError, SyntaxError):
+        return False
 
 
 def _save_figures(network: Network, trace: Any, good: list[Prepared], folder: Path, taken: set[Path]) -> None:
@@ -125,7 +137,8 @@ def _save_figures(network: Network, trace: Any, good: list[Prepared], folder: Pa
 
 def _targets(folder: Path, name: str) -> tuple[Path, Path]:
     """The two files for a picture: what the model did, and how the picture was prepared."""
-    return (folder / f"{name}-look.png").resolve(), (folder / f"{name}-steps.png").resolve()
+    look, steps = ((folder / f"{name}{ending}").resolve() for ending in FIGURES)
+    return look, steps
 
 
 def as_record(file: str, prediction: Prediction) -> dict[str, Any]:

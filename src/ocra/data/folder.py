@@ -2,6 +2,8 @@
 
 import csv
 import os
+import unicodedata
+import warnings
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,11 +18,13 @@ from ocra.data.pictures import fit_pixels
 from ocra.data.random import name_number, random_bits, uniforms
 from ocra.data.task import Batch, Task
 from ocra.errors import OcraError, UsageError
-from ocra.images import read_picture
+from ocra.images import DEEP_WHITE, read_picture
 
 TABLE = "labels.csv"
 _TEST, _VALIDATION = 0.1, 0.1
 _SHOWN = 5
+DARK = 0.1
+"""A folder of 16-bit pictures none of which uses more of its range is worth a warning."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +65,10 @@ class FolderTask(Task):
         self.root = Path(root).expanduser()
         self.image_shape = image_shape
         self.augment = split == "train" if augment is None else augment
+        if class_names is not None:
+            class_names = tuple(unicodedata.normalize("NFC", name) for name in class_names)
+            if len(set(class_names)) < len(class_names):
+                raise UsageError(f"The classes {', '.join(class_names)} name one twice.")
         rows = read_table(self.root, class_names)
         self.class_names = class_names or tuple(sorted({label for row in rows for label in row.labels}))
         numbers = {len(row.labels) for row in rows}
@@ -75,8 +83,9 @@ class FolderTask(Task):
         chosen = [row for row in rows if row.split == split]
         self._pictures = _load_pictures(self.root, chosen, image_shape)
         self._counts = _count_labels(chosen, self.class_names)
-        values = self._pictures.reshape(len(chosen), -1) / np.float32(255)
-        self._levels = np.stack([values.mean(axis=1), values.std(axis=1)], axis=1)
+        self._levels = np.array([(p.mean() / 255, p.std() / 255) for p in self._pictures], dtype=np.float32)
+        if split == "train":
+            _warn_of_unseen(self.root / TABLE, self.class_names, self._counts)
 
     def __len__(self) -> int:
         return len(self.files)
@@ -117,9 +126,10 @@ def read_table(root: Path, class_names: tuple[str, ...] | None = None) -> list[R
         if fault:
             faults.append(f"line {line}: {fault}")
             continue
-        seen[cells[0]] = line
-        split = cells[2].lower() if len(header) == 3 else _split_of(cells[0])
-        rows.append(Row(line, cells[0], tuple(cells[1].split()), split))
+        name = os.path.normpath(cells[0])  # ./1.png is 1.png, and must not be in two splits
+        seen[name] = line
+        split = cells[2].lower() if len(header) == 3 else _split_of(name)
+        rows.append(Row(line, cells[0], _labels(cells[1]), split))
     if faults:
         more = [f"and {len(faults) - _SHOWN} more"] if len(faults) > _SHOWN else []
         raise OcraError(f"{path} has bad rows. " + "; ".join(faults[:_SHOWN] + more) + ".")
@@ -137,17 +147,24 @@ def _fault(
     file, labels = cells[:2]
     if not file:
         return "no file"
-    if file in seen:
-        return f"'{file}' is on line {seen[file]} already"
-    if not (root / file).is_file():
+    if (name := os.path.normpath(file)) in seen:
+        return f"'{file}' is on line {seen[name]} already"
+    if not os.path.isfile(root / file):
         return f"there is no file '{file}'"
     if not labels:
         return f"no labels for '{file}'"
-    if class_names and (unknown := [label for label in labels.split() if label not in class_names]):
+    if class_names and (unknown := [label for label in _labels(labels) if label not in class_names]):
         return f"'{unknown[0]}' is not one of the classes {', '.join(class_names)}"
+    if not class_names and ("," in labels or ";" in labels):
+        return f"labels are separated by spaces, not as in '{labels}'"
     if columns == 3 and cells[2].lower() not in SPLITS:
         return f"'{cells[2]}' is not a split ({', '.join(SPLITS)})"
     return None
+
+
+def _labels(cell: str) -> tuple[str, ...]:
+    """The labels of a cell; an é is the same however it was typed."""
+    return tuple(unicodedata.normalize("NFC", cell).split())
 
 
 def _split_of(file: str) -> str:
@@ -161,12 +178,28 @@ def _split_of(file: str) -> str:
 def _load_pictures(root: Path, rows: list[Row], image_shape: tuple[int, int, int]) -> NDArray[np.uint8]:
     """The rows' pictures, uint8 [rows, channels, height, width]."""
     pictures = np.empty((len(rows), *image_shape), dtype=np.uint8)
+    lightest = 0.0
     for position, row in enumerate(rows):
         try:
-            pictures[position] = fit_pixels(read_picture(root / row.file).pixels, image_shape)
+            picture = read_picture(root / row.file)
         except OcraError as error:
             raise OcraError(f"{root / TABLE} line {row.line}: {error}") from error
+        lightest = max(lightest, picture.white)
+        pictures[position] = fit_pixels(picture.pixels * np.float32(picture.white), image_shape)
+    if lightest < DARK:
+        warnings.warn(
+            f"The 16-bit pictures of {root} hold no value above {round(lightest * DEEP_WHITE)} of {DEEP_WHITE}, so "
+            "they are nearly black; scale them all by one factor to the full range.",
+            stacklevel=2,
+        )
     return pictures
+
+
+def _warn_of_unseen(table: Path, class_names: tuple[str, ...], counts: NDArray[np.float32]) -> None:
+    """Say which classes no training picture shows: they cannot be learned."""
+    unseen = [name for name, count in zip(class_names, counts.sum(axis=0), strict=True) if not count]
+    if unseen:
+        warnings.warn(f"{table}: no training picture shows {', '.join(unseen)}.", stacklevel=3)
 
 
 def _count_labels(rows: list[Row], class_names: tuple[str, ...]) -> NDArray[np.float32]:

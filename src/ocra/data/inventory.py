@@ -1,10 +1,12 @@
 """What data is there, and whether it is whole."""
 
 import os
+import tempfile
 from dataclasses import dataclass
+from pathlib import Path
 
 from ocra.data.mnist import SHA256, find_mnist, read_verified
-from ocra.data.svhn_format import STRUCTURE, find_archive
+from ocra.data.svhn_format import Archive, find_archive, read_names
 from ocra.errors import OcraError
 
 SVHN_PICTURES = {"train": 33_402, "test": 13_068, "extra": 202_353}
@@ -37,20 +39,27 @@ def check_mnist(root: str | os.PathLike[str] | None = None) -> list[Finding]:
 
 
 def check_svhn(part: str, root: str | os.PathLike[str] | None = None) -> Finding:
-    """One archive, read to its end: it must hold the boxes and as many pictures as the official one."""
+    """One archive, found and read to its end."""
     try:
         archive = find_archive(part, root)
     except OcraError as error:
         return Finding(f"svhn {part}", "missing", str(error))
-    try:
-        names = archive.names()
-    except OcraError as error:
-        return Finding(f"svhn {part}", "broken", str(error))
-    pictures = sum(name.endswith(".png") for name in names)
-    if STRUCTURE not in names or pictures != SVHN_PICTURES[part]:
-        boxes = "" if STRUCTURE in names else f" and no {STRUCTURE}"
-        expected = f"{SVHN_PICTURES[part]:,} expected"
-        return Finding(
-            f"svhn {part}", "broken", f"{archive.path} has {pictures:,} pictures{boxes}; {expected}."
-        )
-    return Finding(f"svhn {part}", "verified", f"{archive.path}, {pictures:,} pictures")
+    fault = fault_of_archive(archive, part)
+    if fault:
+        return Finding(f"svhn {part}", "broken", fault)
+    return Finding(f"svhn {part}", "verified", f"{archive.path}, {SVHN_PICTURES[part]:,} pictures")
+
+
+def fault_of_archive(archive: Archive, part: str) -> str | None:
+    """What is wrong with an archive, if anything: it must hold the boxes, and all pictures they are of, whole."""
+    with tempfile.TemporaryDirectory() as folder:
+        structure = Path(folder) / "structure"
+        try:
+            whole = archive.whole_pictures(structure)
+            named = read_names(structure)
+        except OcraError as error:
+            return str(error)
+    good = sum(name in whole for name in named)
+    if good == len(named) == SVHN_PICTURES[part]:
+        return None
+    return f"{archive.path} has {good:,} whole pictures with boxes; {SVHN_PICTURES[part]:,} expected."

@@ -126,6 +126,7 @@ def _prepare(archive: Archive, folder: Path, channels: int, wide: bool) -> None:
     digits = np.full((count, LONGEST), NO_DIGIT, dtype=np.int64)
     boxes = np.zeros((count, LONGEST, 4), dtype=np.float32)
     levels = np.zeros((count, 2), dtype=np.float32)
+    _check_room(folder, count * channels * (SIZE**2 + (WIDE_SIZE**2 if wide else 0)))
     pictures = open_memmap(folder / "pictures.npy", "w+", np.uint8, (count, channels, SIZE, SIZE))
     widths = (count, channels, WIDE_SIZE, WIDE_SIZE)
     around = open_memmap(folder / "wide.npy", "w+", np.uint8, widths) if wide else None
@@ -149,6 +150,16 @@ def _prepare(archive: Archive, folder: Path, channels: int, wide: bool) -> None:
     np.save(folder / "boxes.npy", boxes)
     np.save(folder / "levels.npy", levels)
     write_json_atomically(folder / "about.json", {"numbers": count, "left_out": len(everything) - count})
+
+
+def _check_room(folder: Path, size: int) -> None:
+    """Refuse a disk that is too full: the arrays are written through memory, where that cannot be told any more."""
+    free = shutil.disk_usage(folder).free
+    if free < 1.1 * size:
+        raise OcraError(
+            f"{folder.parent.parent} has room for {free / 1e6:,.0f} MB, but SVHN needs {1.1 * size / 1e6:,.0f} MB "
+            "there. Make room, or set OCRA_CACHE to a folder on another disk."
+        )
 
 
 def _open_picture(content: bytes, where: str) -> Image.Image:

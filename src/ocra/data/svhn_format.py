@@ -6,7 +6,6 @@ or `extra`).
 
 import hashlib
 import os
-import shutil
 import tarfile
 import zlib
 from collections.abc import Callable, Iterator
@@ -26,6 +25,7 @@ from ocra.errors import OcraError
 HOME = "http://ufldl.stanford.edu/housenumbers/"
 STRUCTURE = "digitStruct.mat"
 _ENDS = 1 << 20  # bytes at the beginning and the end of an archive by which it is known
+_PNG_BEGINS, _PNG_ENDS = b"\x89PNG\r\n\x1a\n", b"IEND"
 _FIELDS = (b"left", b"top", b"width", b"height", b"label")
 
 
@@ -59,23 +59,39 @@ class Archive:
 
     def pictures(self) -> Iterator[tuple[str, bytes]]:
         """(name, content) of every picture file, in the archive's order."""
-        with self._reading():
-            for name, stream in self._members(lambda name: name.endswith(".png")):
-                yield name, stream.read()
+        return self._contents(lambda name: name.endswith(".png"))
 
-    def names(self) -> list[str]:
-        """The name of every file, without its folder."""
-        with self._reading():
-            return [name for name, _ in self._members(lambda name: True)]
+    def whole_pictures(self, structure: Path) -> set[str]:
+        """Read the archive to its end: the names of the pictures that are whole. The file of boxes is kept."""
+        names, boxes = set(), False
+        for name, content in self._contents(lambda name: name == STRUCTURE or name.endswith(".png")):
+            if name == STRUCTURE:
+                structure.write_bytes(content)
+                boxes = True
+            elif content.startswith(_PNG_BEGINS) and _PNG_ENDS in content[-64:]:
+                names.add(name)
+        if not boxes:
+            raise self._without_boxes()
+        return names
 
     def copy_structure(self, target: Path) -> None:
         """Write the file of digit boxes to `target`; HDF5 cannot be read from a stream."""
+        for _, content in self._contents(lambda name: name == STRUCTURE):
+            target.write_bytes(content)
+            return
+        raise self._without_boxes()
+
+    def _without_boxes(self) -> OcraError:
+        return OcraError(f"{self.path} has no {STRUCTURE}, so it is not SVHN format 1 (full numbers).")
+
+    def _contents(self, wanted: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
+        """(name, content) of the wanted files, in the archive's order.
+
+        What goes wrong where these are used, such as a full disk, is not taken for a damaged archive.
+        """
         with self._reading():
-            for _, stream in self._members(lambda name: name == STRUCTURE):
-                with target.open("wb") as file:
-                    shutil.copyfileobj(stream, file, 1 << 20)
-                return
-        raise OcraError(f"{self.path} has no {STRUCTURE}, so it is not SVHN format 1 (full numbers).")
+            for name, stream in self._members(wanted):
+                yield name, stream.read()
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
@@ -117,20 +133,37 @@ def find_archive(part: str, root: str | os.PathLike[str] | None = None) -> Archi
     )
 
 
+def read_names(path: Path) -> list[str]:
+    """The names of the pictures in a digitStruct.mat, in its order."""
+    with _structure(path) as file:
+        return [_text(file, name) for name in file["digitStruct/name"][:, 0]]
+
+
 def read_structure(path: Path, rows: slice = slice(None)) -> Iterator[HouseNumber]:
     """The house numbers in a digitStruct.mat, in its order; all of them or those of some rows.
 
     This reads through h5py's low-level interface: the usual one takes four times as long for the million
     one-number data sets of which the file consists.
     """
+    with _structure(path) as file:
+        names, boxes = file["digitStruct/name"][rows, 0], file["digitStruct/bbox"][rows, 0]
+        for name, box in zip(names, boxes, strict=True):
+            yield _house_number(_text(file, name), _box_fields(file, box))
+
+
+@contextmanager
+def _structure(path: Path) -> Iterator[h5py.File]:
+    """An open digitStruct.mat; what a damaged one makes HDF5 raise becomes one sentence."""
     try:
         with h5py.File(path, "r") as file:
-            names, boxes = file["digitStruct/name"][rows, 0], file["digitStruct/bbox"][rows, 0]
-            for name, box in zip(names, boxes, strict=True):
-                text = "".join(map(chr, file[name][:, 0]))
-                yield _house_number(text, _box_fields(file, box))
+            yield file
     except (OSError, KeyError, ValueError, TypeError, AttributeError, RuntimeError) as error:
-        raise OcraError(f"{path.name} cannot be read as SVHN's file of digit boxes: {error}") from error
+        raise OcraError(f"{STRUCTURE} cannot be read as SVHN's file of digit boxes: {error}") from error
+
+
+def _text(file: h5py.File, reference: Any) -> str:
+    """A MATLAB string: numbers of letters."""
+    return "".join(map(chr, file[reference][:, 0]))
 
 
 def _house_number(file: str, fields: NDArray[np.float64]) -> HouseNumber:

@@ -26,6 +26,9 @@ INK, MUTED, FAINT, PAPER, MAT = "#1F2933", "#6B7280", "#C3C8CF", "#FFFFFF", "#EE
 
 DPI = 200
 
+MAKER = "ocra"
+"""What our PNG files say they were made with, by which they are told from a user's pictures."""
+
 _SETTINGS: dict[str, Any] = {
     "font.family": "sans-serif",
     "font.sans-serif": ["DejaVu Sans"],  # comes with matplotlib: the same picture on every machine
@@ -74,11 +77,11 @@ def save_figure(figure: Figure, path: str | os.PathLike[str], dpi: int = DPI) ->
     ending = Path(path).suffix.lower().lstrip(".")
     if ending not in ("png", "svg", "pdf"):
         raise UsageError(f"{path} should end with .png, .svg or .pdf.")
-    undated = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(ending, {})
+    about = {"png": {"Software": MAKER}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}[ending]
     try:
         with styled(), atomic_path(path) as temporary:
             figure.savefig(
-                temporary, format=ending, dpi=dpi, facecolor=figure.get_facecolor(), metadata=undated
+                temporary, format=ending, dpi=dpi, facecolor=figure.get_facecolor(), metadata=about
             )
     except OSError as error:
         raise OcraError(f"{path} could not be written: {error.strerror or error}.") from None
