@@ -1,7 +1,7 @@
 """Train on a folder of pictures with a labels.csv: python train_own_folder.py OUT [IMAGES [FOLDER]]"""
 
+import argparse
 import random
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +12,7 @@ import ocra
 
 def draw_folder(folder: Path) -> Path:
     """An example: pictures of a disc, a square or both, and a labels.csv that says what is in each."""
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
     lines = ["file,labels"]
     for number in range(300):
         image, labels = Image.new("L", (36, 36)), random.choice(["disc", "square", "disc square"])
@@ -26,16 +26,17 @@ def draw_folder(folder: Path) -> Path:
     return folder
 
 
-out = Path(sys.argv[1])
-images = int(sys.argv[2]) if len(sys.argv) > 2 else 20_000
-folder = Path(sys.argv[3]) if len(sys.argv) > 3 else draw_folder(out.with_name(out.name + "-pictures"))
+parser = argparse.ArgumentParser(description=__doc__)
+parser.add_argument("out", type=Path, help="new folder for the run")
+parser.add_argument("images", type=int, nargs="?", default=20_000, help="images to train on")
+parser.add_argument("folder", type=Path, nargs="?", help="your pictures; without it some are drawn")
+given = parser.parse_args()
+folder = given.folder or draw_folder(given.out.with_name(given.out.name + "-pictures"))
 
 spec = ocra.preset("multimnist-3")
-training = replace(spec.training, images=images, batch=32, learning_rate=2e-3, compile=False)
+training = replace(spec.training, images=given.images, batch=32, learning_rate=2e-3, compile=False)
 task = ocra.TaskConfig(name="folder", root=str(folder))
 spec = ocra.fit_to_task(replace(spec, name="own-folder", task=task, training=training))
-test = ocra.train(spec, out=out, processes=1, quiet=True)["test"]["best"]
-print(
-    f"{test['object_error']:.0%} of the objects missed, {test['exact_error']:.0%} of {test['n']} images wrong."
-)
-print(f"Now try: ocra predict {folder}/*.png --weights {out}/weights/best")
+test = ocra.train(spec, out=given.out, processes=1, quiet=True)["test"]["best"]
+print(f"{test['object_error']:.0%} of objects missed, {test['exact_error']:.0%} of {test['n']} images wrong.")
+print(f"Now try: ocra predict {folder}/*.png --weights {given.out}/weights/best")

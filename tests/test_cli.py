@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 import ocra
 from ocra.cli import COMMANDS, available, main, overview
@@ -58,9 +59,8 @@ def test_public_names_exist() -> None:
         _ = ocra.nothing
 
 
-@pytest.mark.parametrize("command", ["train", "evaluate", "presets", "import-authors"])
+@pytest.mark.parametrize("command", list(COMMANDS))
 def test_every_command_has_help_with_an_example(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert command in COMMANDS
     code, out, _ = output([command, "--help"], capsys)
     assert code == 0
     assert "Example" in out and f"ocra {command}" in out
@@ -177,6 +177,50 @@ def test_evaluate_as_a_table_with_the_second_test_set(
     code, out, _ = output(["evaluate", weights, "--images", "100", "--shift", "6"], capsys)
     assert code == 0
     assert "exact error" in out and "95 % interval" in out and "hardest pairs" in out
+
+
+def test_evaluate_takes_a_folder_in_the_size_of_the_model(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = ocra.OCRA(ocra.ModelConfig(height=50, width=40, classes=1, hidden=16, primary_capsules=4))
+    model.save_pretrained(tmp_path / "w[x]", class_names=["[/b]"])
+    Image.new("L", (60, 60), 200).save(tmp_path / "a.png")
+    (tmp_path / "labels.csv").write_text("file,labels,split\na.png,[/b],test")
+    words = ["evaluate", str(tmp_path / "w[x]"), "--task", "folder", "--root", str(tmp_path)]
+    code, out, err = output(words, capsys)
+    assert code == 0, err
+    assert "w[x] on 1 test images of folder" in out.replace("\n", "") and "[/b]" in out
+
+
+@pytest.mark.parametrize("task", ["multimnist", None, {"name": "multimnist", "digits": "glyphs", "newer": 1}])
+@pytest.mark.parametrize("command", ["evaluate", "demo"])
+def test_whatever_is_saved_of_a_task_is_understood(
+    command: str,
+    task: object,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("ocra.data.fetch.MNIST_MIRRORS", ())
+    monkeypatch.setenv("PATH", "")
+    model = ocra.OCRA(ocra.ModelConfig(hidden=16, primary_capsules=4, filters=4))
+    model.save_pretrained(tmp_path / "weights", task=task)
+    words = [] if command == "demo" else ["--digits", "glyphs"]
+    where = ["--weights"] if command == "demo" else []
+    code, _, err = output([command, *where, str(tmp_path / "weights"), "--images", "8", *words], capsys)
+    assert code == 0, err
+
+
+def test_evaluate_refuses_digits_where_there_are_none_to_choose(capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = output(["evaluate", "svhn-12", "--digits", "glyphs"], capsys)
+    assert code == 2 and "--digits is for multimnist and cluttered, not for svhn" in err
+
+
+def test_too_little_memory_is_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["data", "show", "cluttered", "--digits", "glyphs", "--pictures", "1", "--size", "10000000"]
+    code, _, err = output(words, capsys)
+    assert code == 1 and "not enough memory" in err
 
 
 def test_evaluate_refuses_a_task_that_does_not_fit(weights: str, capsys: pytest.CaptureFixture[str]) -> None:

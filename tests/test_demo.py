@@ -7,6 +7,7 @@ from PIL import Image
 
 from ocra import OCRA, ModelConfig
 from ocra.cli import main
+from ocra.data.digits import digit_pool
 
 
 def test_the_demo_shows_digits_only(capsys: pytest.CaptureFixture[str]) -> None:
@@ -28,6 +29,7 @@ def test_without_mnist_the_demo_goes_on_with_glyphs_and_says_so(
     monkeypatch.setenv("OCRA_CACHE", str(tmp_path / "empty"))
     monkeypatch.setenv("PATH", "")  # no npm either
     monkeypatch.setattr("ocra.data.fetch.MNIST_MIRRORS", ("file:///nowhere/",))
+    digit_pool.cache_clear()  # a test before this one may have used MNIST
     out = tmp_path / "demo"
     assert main(["demo", "--weights", str(weights), "--images", "20", "--out", str(out)]) == 0
     said = capsys.readouterr().out

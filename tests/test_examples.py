@@ -41,7 +41,7 @@ def test_predict(run, tmp_path):
 
 def test_train_on_a_folder_of_ones_own(run, tmp_path):
     said = run("train_own_folder.py", "own", 64)
-    assert "of the objects missed" in said
+    assert "of objects missed" in said
     assert (tmp_path / "own/weights/best/model.safetensors").is_file()
     assert (tmp_path / "own-pictures/labels.csv").read_text().startswith("file,labels\n0.png,")
 
@@ -60,4 +60,5 @@ def test_a_lesion_experiment(run, tmp_path):
 
 
 def test_a_new_task(run):
-    assert "images right" in run("new_task.py", 21)
+    losses = [float(line.split()[3]) for line in run("new_task.py", 60).splitlines()]
+    assert len(losses) == 60 and sum(losses[-10:]) < 0.8 * sum(losses[:10])

@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from PIL import Image
 
 from ocra.config import ModelConfig
 from ocra.data import TaskConfig, make_task
@@ -69,10 +70,45 @@ def test_an_answer_never_names_more_than_the_objects_there_are(scores: list[floa
         assert chosen.min() > others.max()
 
 
-@given(st.permutations(range(5)))
-def test_an_answer_does_not_depend_on_the_order_of_classes(order: list[int]) -> None:
-    scores = torch.tensor([[0.9, 0.5, 0.5, 0.1, 1.2]])
-    assert torch.equal(predicted_counts(scores, TWO)[:, order], predicted_counts(scores[:, order], TWO))
+@given(
+    st.permutations(range(5)),
+    st.lists(st.sampled_from([0.0, 0.1, 0.5, 0.9, 1.2, 1.8, 2.0, 2.9]), min_size=5, max_size=5),
+    st.sampled_from([AnswerRule(n, repeats) for n in (1, 2, 3, 4, 7, None) for repeats in (True, False)]),
+)
+def test_an_answer_does_not_depend_on_the_order_of_classes(
+    order: list[int], values: list[float], rule: AnswerRule
+) -> None:
+    scores = torch.tensor([values])
+    assert torch.equal(predicted_counts(scores, rule)[:, order], predicted_counts(scores[:, order], rule))
+
+
+def test_classes_of_one_score_are_not_told_apart() -> None:
+    assert answer([2.0, 2.0, 0.1], AnswerRule(3)) == [0, 0, 0]
+    assert answer([2.0, 2.0, 0.1], AnswerRule(4)) == [2, 2, 0]
+    assert answer([2.9, 2.9, 0.1], AnswerRule(4)) == [0, 0, 0]
+
+
+def test_a_folder_is_answered_for_as_was_saved_with_the_weights(tmp_path: Path) -> None:
+    """What its labels say of the number of objects must not help: pictures without labels are answered alike."""
+    rows = ["file,labels,split"]
+    for number in range(4):
+        Image.new("L", (36, 36), 60 * number).save(tmp_path / f"{number}.png")
+        rows.append(f"{number}.png,a b,test")
+    (tmp_path / "labels.csv").write_text("\n".join(rows))
+    task = TaskConfig(name="folder", root=str(tmp_path))
+    model = OCRA(ModelConfig(classes=2, hidden=16, primary_capsules=4, filters=4))
+    assert evaluate(model, task).to_dict()["answer"] == {"objects": 2, "repeats": False}
+    assert evaluate(model, task).exact_error == 0  # two of two classes
+    model.metadata = {"answer": {"objects": None, "repeats": False}}
+    assert evaluate(model, task).to_dict()["answer"] == {"objects": None, "repeats": False}
+    assert evaluate(model, task).exact_error == 1  # an untrained network rounds to nothing
+
+
+@pytest.mark.parametrize("options", [{"glimpses": -1}, {"glimpses": 0}, {"batch": 0}, {"threads": -3}])
+def test_impossible_evaluations_are_refused(options: dict[str, int]) -> None:
+    model = OCRA(ModelConfig(hidden=16, primary_capsules=4, filters=4))
+    with pytest.raises(UsageError):
+        evaluate(model, TaskConfig(digits="glyphs"), images=8, **options)  # type: ignore[arg-type]
 
 
 def test_an_image_is_wrong_if_any_object_is() -> None:

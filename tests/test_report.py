@@ -123,5 +123,7 @@ def test_a_curve_that_falls_to_zero_keeps_its_name_on_a_logarithmic_axis() -> No
         Curve("total", [1.0, 2.0, 3.0], [2.0, 1.0, 0.5]),
     ]
     figure = draw_curves(curves, logarithmic=True)
+    ticks = [label.get_text() for label in figure.axes[0].get_yticklabels()]
+    assert "0.1" in ticks and not any("$" in tick for tick in ticks)
     heights = {text.get_text(): text.get_position()[1] for text in figure.axes[0].texts}
     assert heights.keys() == {"guide", "total"} and all(-0.1 < height < 1.1 for height in heights.values())

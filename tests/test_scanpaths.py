@@ -8,6 +8,7 @@ import torch
 from PIL import Image
 from tiny import centroid, dot_picture, tiny_model, tiny_weights
 
+import ocra
 from ocra.commands.scanpath import main
 from ocra.errors import OcraError, UsageError
 from ocra.images import read_picture
@@ -78,11 +79,20 @@ def test_one_scanpath_for_multimatch_gets_the_name_that_was_asked_for(weights, t
 def test_pysaliency_gets_the_arrays_it_asks_for(weights, tmp_path):
     main(task_arguments(weights, tmp_path / "paths.npz"))
     with np.load(tmp_path / "paths.npz") as data:
-        assert set(data) == {"xs", "ys", "ts", "ns", "subjects", "files"}
+        assert set(data) == {"xs", "ys", "ts", "ns", "subjects", "files", "images"}
         assert data["xs"].shape == data["ys"].shape == data["ts"].shape == (3, 3)
         assert data["ts"][1].tolist() == [0, 0.25, 0.5]
         assert data["ns"].tolist() == [0, 1, 2] and data["subjects"].tolist() == [0, 0, 0]
         assert data["files"][2] == "multimnist test 2"
+        images = ocra.MultiMNIST(split="test", digits="glyphs").batch(range(3)).images
+        assert np.array_equal(data["images"], (images[:, 0] * 255).round().byte().numpy())
+
+
+def test_pictures_of_ones_own_are_named_not_copied(weights, tmp_path):
+    dot_picture((100, 80), (30, 30), 10).save(tmp_path / "dot.png")
+    main([str(tmp_path / "dot.png"), "--weights", weights, "--out", str(tmp_path / "paths.npz")])
+    with np.load(tmp_path / "paths.npz") as data:
+        assert "images" not in data and data["files"].tolist() == [str(tmp_path / "dot.png")]
 
 
 def test_the_three_tables_agree(weights, tmp_path):

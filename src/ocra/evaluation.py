@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -18,8 +18,8 @@ from .data.random import permutation
 from .data.task import Batch, Parts
 from .errors import UsageError
 from .machine import cores
-from .metrics import answer_rule
-from .model import OCRA
+from .metrics import AnswerRule, answer_rule
+from .model import OCRA, how_often
 from .tally import DIGITS, Tally
 from .trace import Trace
 
@@ -32,6 +32,7 @@ class Evaluation:
     split: str
     seed: int
     glimpses: int
+    rule: AnswerRule
     figures: dict[str, Any]
     details: dict[str, Any]
 
@@ -43,7 +44,7 @@ class Evaluation:
     def to_dict(self) -> dict[str, Any]:
         """As one flat dictionary, ready for JSON."""
         about = {"task": self.task, "split": self.split, "seed": self.seed, "glimpses": self.glimpses}
-        return {**about, **self.figures, **self.details}
+        return {**about, "answer": asdict(self.rule), **self.figures, **self.details}
 
 
 def evaluate(
@@ -64,19 +65,22 @@ def evaluate(
     glimpses: another number than the model's own. threads: how many batches at once; 0 takes one for each core.
     on_progress: called with the number of images scored since its last call.
     """
+    if batch < 1 or threads < 0:
+        raise UsageError(f"A batch of {batch} in {threads} threads cannot be scored; both must be positive.")
     model = model if isinstance(model, OCRA) else OCRA.from_pretrained(os.fspath(model))
     task = TaskConfig(name=task) if isinstance(task, str) else task  # type: ignore[arg-type]
     source = make_task(task, split, seed) if isinstance(task, TaskConfig) else task
     check_fit(model.config, source)
     indices = sample(source, images)
-    steps = glimpses or model.config.glimpses
+    steps = model.config.glimpses if glimpses is None else how_often("glimpses", glimpses)
     was_training = model.training
     model.eval()
     try:
         result = _in_threads(model, source, indices, batch, glimpses, threads, on_progress)
     finally:
         model.train(was_training)
-    return Evaluation(source.name, source.split, source.seed, steps, result.figures(), result.details())
+    rule = rule_for(model, source)
+    return Evaluation(source.name, source.split, source.seed, steps, rule, result.figures(), result.details())
 
 
 def sample(task: Task, images: int | None = None) -> NDArray[np.int64]:
@@ -99,6 +103,16 @@ def check_fit(model: ModelConfig, task: Task) -> None:
     if len(task.class_names) != model.classes:
         counts = f"{len(task.class_names)} classes, but the model has {model.classes}"
         raise UsageError(f"The task {task.name} has {counts}.")
+
+
+def rule_for(model: OCRA, task: Task) -> AnswerRule:
+    """How answers are made: as the task says.
+
+    With a folder, how many objects a picture has is known from its labels only, which are what is asked for: there
+    the rule saved with the weights counts, if there is one, as it does for pictures without labels.
+    """
+    saved = model.metadata.get("answer")
+    return AnswerRule(**saved) if saved and task.name == "folder" else answer_rule(task)
 
 
 def _in_threads(
@@ -142,7 +156,7 @@ def tally(
 
     The last batch is filled up to that size, so that a compiled model meets one size only.
     """
-    rule = answer_rule(task)
+    rule = rule_for(model, task)
     class_names = task.class_names[:DIGITS] if model.config.readout_digits else task.class_names
     result = Tally(class_names, glimpses or model.config.glimpses)
     for start in range(0, len(indices), batch):

@@ -130,8 +130,9 @@ def predict(
 
     model: a network, or the name or folder of its weights (needed for class names of one's own).
     The answer follows the task's rule: two different classes with the highest scores (multimnist), two of a
-    class that scores 1.8 or more, else the two highest (cluttered), the readouts (svhn), every class as often
-    as its rounded score says, but once at most where no label ever repeats (own folders).
+    class that scores 1.8 or more, else the two highest (cluttered), the readouts (svhn), as many of the highest
+    as every picture has labels (own folders), or else every class as often as its rounded score says, but once at
+    most where no label ever repeats.
     """
     if not isinstance(model, OCRA):
         model, metadata = load_with_metadata(os.fspath(model))

@@ -35,8 +35,8 @@ def predicted_counts(scores: Tensor, rule: AnswerRule) -> Tensor:
     """How often each class is said to occur: float [batch, classes] from scores [batch, classes].
 
     With two objects: if the highest score is at least 1.8, two of that class, else the two highest (the paper's
-    rule). A class that is chosen by the toss of a coin, because another one not chosen has the same score, is not
-    counted at all: no luck.
+    rule). A class that is chosen by the toss of a coin, because another one with the same score is not chosen or
+    is said to occur another number of times, is not counted at all: no luck.
     """
     if rule.objects is None:
         # The margin loss never holds a class that is there down to its count, so one that occurs at most once
@@ -45,15 +45,21 @@ def predicted_counts(scores: Tensor, rule: AnswerRule) -> Tensor:
     counts = torch.zeros_like(scores)
     left = scores.new_full((len(scores), 1), rule.objects)
     remaining = scores.clone()
+    said = []
     for _ in range(min(rule.objects, scores.shape[1])):
         highest, chosen = remaining.max(1, keepdim=True)
         times = (highest + REPEAT_MARGIN).floor().clamp(min=1) if rule.repeats else torch.ones_like(highest)
         times = torch.minimum(times, left)
         counts.scatter_add_(1, chosen, times)
+        said.append((highest, chosen, times))
         left = left - times
         # A class is spent once chosen, and once all objects are named the others keep their place in `remaining`.
         remaining = torch.where(times > 0, remaining.scatter(1, chosen, -math.inf), remaining)
     best_left_out = torch.where(counts > 0, -math.inf, scores).amax(1, keepdim=True)
+    highest, chosen, times = (torch.cat(column, 1) for column in zip(*said, strict=True))
+    same_score = highest[:, :, None] == highest[:, None, :]
+    tossed = (same_score & (times[:, :, None] != times[:, None, :])).any(2)
+    counts.scatter_(1, chosen, torch.where(tossed, 0, times))
     return torch.where(scores > best_left_out, counts, 0)
 
 

@@ -107,8 +107,8 @@ class OCRA(nn.Module):
         windows, jitter, winners, lesion: interventions, see `ocra.interventions`.
         """
         self._check(images)
-        count = self.config.glimpses if glimpses is None else _how_often("glimpses", glimpses)
-        passes = self.config.routings if routings is None else _how_often("routings", routings)
+        count = self.config.glimpses if glimpses is None else how_often("glimpses", glimpses)
+        passes = self.config.routings if routings is None else how_often("routings", routings)
         if count > 1 and not self.config.recurrent:
             raise OcraError(
                 f"This model makes one pass (model.recurrent is off): give glimpses=1, not {count}."
@@ -326,7 +326,7 @@ class OCRA(nn.Module):
         save(self, folder, storage, **metadata)
 
 
-def _how_often(name: str, value: int) -> int:
+def how_often(name: str, value: int) -> int:
     """The value, if it is a whole number from 1 on within reason."""
     if isinstance(value, bool) or not isinstance(value, Integral) or not 1 <= value <= MOST_TIMES:
         raise UsageError(f"{name} must be a whole number from 1 to {MOST_TIMES}, not {value!r}.")

@@ -96,6 +96,9 @@ def _heading(folder: Path, spec: Spec, log: Log, summary: dict[str, Any]) -> str
     if speeds:
         figures.append(("speed", f"{np.median(speeds):.0f} / s", "images in training, median"))
     about = f"{spec.description.rstrip('.')}. " if spec.description else ""
+    if spec.training.start_from:
+        source = Path(spec.training.start_from).name
+        about += f"Went on from the weights {source}, whose images and hours are not counted here. "
     about = escape(f"{about}Seed {spec.seed}, {state}.")
     title = escape(f"{spec.name} · {folder.name}")
     return f"<h1>{title}</h1><p class='muted'>{about}</p>{page.cards(figures)}"

@@ -10,8 +10,12 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
 
 from .errors import OcraError
 from .files import atomic_path, write_text_atomically
@@ -33,11 +37,19 @@ class Scanpath:
     glimpses: tuple[Glimpse, ...]
     capsules: tuple[str, ...]
     """Names of all object capsules."""
+    pixels: NDArray[np.uint8] | None = None
+    """The image itself where there is no file of it: [rows, columns], or [rows, columns, 3] in colour."""
 
     @classmethod
-    def of(cls, image: str, prediction: Prediction, capsules: tuple[str, ...]) -> Scanpath:
-        """From a prediction whose glimpses are in pixels of the picture."""
-        return cls(image, prediction.glimpses, capsules)
+    def of(
+        cls, image: str, prediction: Prediction, capsules: tuple[str, ...], pixels: Tensor | None = None
+    ) -> Scanpath:
+        """From a prediction whose glimpses are in pixels of the picture; pixels [channels, rows, columns] in [0, 1]."""
+        values = None
+        if pixels is not None:
+            values = (pixels * 255).round().to(torch.uint8).permute(1, 2, 0).numpy()
+            values = values[:, :, 0] if values.shape[2] == 1 else values
+        return cls(image, prediction.glimpses, capsules, values)
 
 
 def save_scanpaths(
@@ -94,21 +106,29 @@ def save_npz(paths: Sequence[Scanpath], out: Path, duration: float = DURATION) -
         data = dict(numpy.load("scanpaths.npz"))
         stimuli = pysaliency.FileStimuli([str(file) for file in data.pop("files")])
         fixations = pysaliency.FixationTrains.from_fixation_trains(**data)
+
+    Images of a task have no files: they are under `images`, for `pysaliency.Stimuli(list(data.pop("images")))`, and
+    `files` has their names.
     """
     files = list(dict.fromkeys(path.image for path in paths))
     places = np.array([[(g.x, g.y) for g in path.glimpses] for path in paths], dtype=np.float64)
     places = places.reshape(len(paths), -1, 2)
+    pixels = [
+        path.pixels for path in {path.image: path for path in paths}.values() if path.pixels is not None
+    ]
     times = np.broadcast_to(np.arange(places.shape[1]) * duration, places.shape[:2])
+    arrays: dict[str, Any] = {
+        "xs": places[..., 0],
+        "ys": places[..., 1],
+        "ts": times,
+        "ns": np.array([files.index(path.image) for path in paths], dtype=np.int64),
+        "subjects": np.zeros(len(paths), dtype=np.int64),
+        "files": np.array(files, dtype=np.str_),
+    }
+    if pixels:
+        arrays["images"] = np.stack(pixels)
     with atomic_path(out) as temporary:
-        np.savez(
-            temporary,
-            xs=places[..., 0],
-            ys=places[..., 1],
-            ts=times,
-            ns=np.array([files.index(path.image) for path in paths], dtype=np.int64),
-            subjects=np.zeros(len(paths), dtype=np.int64),
-            files=np.array(files, dtype=np.str_),
-        )
+        np.savez(temporary, **arrays)
 
 
 def _number(value: float) -> str:

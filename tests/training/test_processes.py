@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -36,6 +39,30 @@ def test_processes_without_shared_memory_that_share_a_batch_unevenly(
     monkeypatch.setattr(channel, "SHARED_MEMORY", tmp_path / "nowhere")
     ocra.train(LONGER, tmp_path / "run", processes=3, quiet=True)
     assert_alike(tmp_path / "run", undisturbed, 3)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs POSIX processes")
+def test_a_helping_process_ends_with_the_one_that_started_it() -> None:
+    """Also before the two have met, when nothing else would tell it."""
+    with socket.create_server(("127.0.0.1", 0)) as nobody:  # takes the call and never answers
+        port = nobody.getsockname()[1]
+        script = (
+            "import os, subprocess, sys\n"
+            "command = [sys.executable, '-m', 'ocra.training.worker', 'cpu', str(os.getpid())]\n"
+            f"environment = {{**os.environ, 'OCRA_JOIN': '1:2:{port}'}}\n"
+            "print(subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL).pid)\n"
+        )
+        started = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+        helper = int(started.stdout)
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline and _is_running(helper):
+            time.sleep(0.1)
+        assert not _is_running(helper)
+
+
+def _is_running(process: int) -> bool:
+    state = subprocess.run(["ps", "-o", "stat=", "-p", str(process)], capture_output=True, text=True).stdout
+    return bool(state.strip()) and not state.startswith("Z")
 
 
 @pytest.mark.slow

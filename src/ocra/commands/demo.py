@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from ..data import Task, TaskConfig, make_task
@@ -20,7 +21,7 @@ from ..viz.grid import draw_grid
 from ..viz.record import Record, records
 from ..viz.style import save_figure
 from . import parse
-from .sources import truths_of
+from .sources import task_config, truths_of
 
 PREFERRED = "multimnist-3"
 SHOWN, IN_GRID = 6, 50
@@ -48,10 +49,10 @@ def demo(out: Path = Path("demo"), images: int = 3000, weights: str = PREFERRED)
     if weights == PREFERRED and PREFERRED not in shipped():
         raise OcraError("This build ships no weights; train some with: ocra train multimnist-3")
     model, metadata = load_with_metadata(weights)
-    task, digits = _test_digits(console, TaskConfig(**metadata.get("task", {})))
+    task, digits = _test_digits(console, task_config(model, metadata))
     check_fit(model.config, task)
     console.print(
-        f"[bold]{weights}[/bold]: {model.parameter_count:,} parameters, {model.config.glimpses} glimpses an "
+        f"[bold]{escape(weights)}[/bold]: {model.parameter_count:,} parameters, {model.config.glimpses} glimpses an "
         f"image, on {SCENES[task.name]} {digits}.\n"
     )
     batch = task.batch(np.arange(IN_GRID))
@@ -73,7 +74,8 @@ def demo(out: Path = Path("demo"), images: int = 3000, weights: str = PREFERRED)
     )
     _draw(seen, out, f"Test images of {weights}")
     console.print(
-        f"Open {out}/look.png (what it saw and wrote), {out}/look.gif (moving), {out}/grid.png (fifty)."
+        f"Open {out}/look.png (what it saw and wrote), {out}/look.gif (moving), {out}/grid.png (fifty).",
+        markup=False,
     )
     console.print(f"Try next:  ocra predict YOUR_PICTURE.png     ocra demo --weights {OTHER[task.name]}")
     console.print("           ocra evaluate multimnist-3        ocra app   (needs pip install 'ocra\\[app]')")
@@ -90,7 +92,7 @@ def _test_digits(console: Console, own: TaskConfig) -> tuple[Task, str]:
         try:
             return make_task(replace(own, root=None, download=True), "test"), "MNIST test digits"
         except OcraError as error:
-            console.print(f"[yellow]MNIST is not at hand: {error}[/yellow]")
+            console.print(f"[yellow]MNIST is not at hand: {escape(str(error))}[/yellow]")
             console.print(
                 "[yellow]Going on with digits drawn from fonts, which the model was not trained on: expect more "
                 "errors than the results table says.[/yellow]\n"

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from rich.console import Console
@@ -14,12 +14,14 @@ from rich.table import Table
 from tyro.conf import Positional, arg
 
 from ocra.commands import parse
-from ocra.data import TaskConfig, make_task
+from ocra.commands.sources import task_config
+from ocra.data import make_task
 from ocra.errors import UsageError
 from ocra.evaluation import Evaluation, evaluate
 from ocra.pretrained import load_with_metadata
 
 MOST_CONFUSIONS = 10
+DIGIT_TASKS = ("multimnist", "cluttered")
 # Below this many glimpses in all, compiling takes longer than it saves.
 WORTH_COMPILING = 1_000_000
 
@@ -49,7 +51,7 @@ def score(
         weights: Name of shipped weights, a folder of weights, or the folder of a run (its best weights).
         task: What to score on. Default: the task the weights were trained on.
         images: How many images. Default: the whole split.
-        seed: Another seed gives another test set of the same kind.
+        seed: Another seed gives another test set of the same kind (house numbers and folders: always the same).
         split: Which part of the data.
         glimpses: Number of glimpses, if not the one the model was trained with.
         shift: multimnist: largest shift in pixels; 6 gives the second test set, that of CapsNet's release.
@@ -61,10 +63,15 @@ def score(
     if threads < 0:
         raise UsageError(f"--threads must be at least 1, or 0 for one on each core, not {threads}.")
     model, metadata = load_with_metadata(weights)
-    changes = {"name": task, "max_shift": shift, "digits": digits, "root": root}
-    config = _task_config(metadata, {name: value for name, value in changes.items() if value is not None})
+    changes: dict[str, Any] = {"max_shift": shift, "digits": digits, "root": root}
+    config = task_config(model, metadata, task)
+    config = replace(config, **{name: value for name, value in changes.items() if value is not None})
+    if config.name == "folder" and metadata.get("class_names"):
+        config = replace(config, class_names=tuple(metadata["class_names"]))
     if shift is not None and config.name != "multimnist":
         raise UsageError(f"--shift is for multimnist, not for {config.name}.")
+    if digits is not None and config.name not in DIGIT_TASKS:
+        raise UsageError(f"--digits is for {' and '.join(DIGIT_TASKS)}, not for {config.name}.")
     source = make_task(config, split, seed)
     count = min(images or len(source), len(source))
     if count * (glimpses or model.config.glimpses) >= WORTH_COMPILING:
@@ -75,7 +82,7 @@ def score(
         )
     if as_json:
         about: dict[str, Any] = {"max_shift": config.max_shift} if config.name == "multimnist" else {}
-        if config.name in ("multimnist", "cluttered"):
+        if config.name in DIGIT_TASKS:
             about["digits"] = config.digits
         print(json.dumps({"weights": weights, **result.to_dict(), **about}))
     else:
@@ -91,20 +98,8 @@ def _progress(total: int, shown: bool) -> Iterator[Callable[[int], None]]:
         yield lambda count: progress.advance(bar, count)
 
 
-def _task_config(metadata: dict[str, Any], changes: dict[str, Any]) -> TaskConfig:
-    """The task the weights were trained on with changes; of another task, only the changes."""
-    saved = metadata.get("task") or {}
-    known = {item.name for item in dataclasses.fields(TaskConfig)}
-    values = {name: value for name, value in saved.items() if name in known}
-    if changes.get("name", values.get("name")) != values.get("name"):
-        values = {}
-    if metadata.get("class_names") and changes.get("name", values.get("name")) == "folder":
-        values["class_names"] = tuple(metadata["class_names"])
-    return TaskConfig(**{**values, **changes})
-
-
 def _show(result: Evaluation, weights: str) -> None:
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False)
     figures = result.figures
     low, high = figures["exact_error_interval"]
     console.print(

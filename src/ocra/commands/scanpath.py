@@ -52,8 +52,8 @@ def scanpath(
 
     .csv: a row for each glimpse: image, step, x, y, stride, sigma, width, winner, length, and the lengths of
     all capsules. .tsv: start_x, start_y, duration for MultiMatch; a file each. .npz: xs, ys, ts,
-    ns, subjects for pysaliency's FixationTrains.from_fixation_trains, and the files. The model has no clock:
-    every glimpse is said to last --duration seconds.
+    ns, subjects for pysaliency's FixationTrains.from_fixation_trains, and the files, or the images of a task.
+    The model has no clock: every glimpse is said to last --duration seconds.
 
     Examples:
 
@@ -133,9 +133,11 @@ def _of_task(
     config, knowledge = network.model.config, network.knowledge
     for start in range(first, first + number, TOGETHER):
         indices = np.arange(start, min(start + TOGETHER, first + number))
-        found = describe(view(network.model, task.batch(indices).images, glimpses), config, knowledge)
-        for i, prediction in zip(indices, found, strict=True):
-            yield Scanpath.of(f"{task.name} {task.split} {i}", prediction, knowledge.capsule_names(config))
+        images = task.batch(indices).images
+        found = describe(view(network.model, images, glimpses), config, knowledge)
+        for i, image, prediction in zip(indices, images, found, strict=True):
+            name = f"{task.name} {task.split} {i}"
+            yield Scanpath.of(name, prediction, knowledge.capsule_names(config), image)
 
 
 def main(args: list[str]) -> None:

@@ -87,6 +87,22 @@ def pass_over(network: Network, prepared: Sequence[Prepared], glimpses: int | No
     return view(network.model, torch.stack([item.image for item in prepared]), glimpses)
 
 
+def task_config(model: OCRA, metadata: dict[str, Any], name: str | None = None) -> TaskConfig:
+    """The task that weights were trained on, or the one of this name; its settings where they were saved.
+
+    Pictures of a folder are made in the size that the model takes.
+    """
+    saved = metadata.get("task")
+    name = name or Knowledge.of(model, metadata).task
+    values: dict[str, Any] = {"name": name}
+    if isinstance(saved, dict) and saved.get("name") == name:
+        known = {field.name for field in fields(TaskConfig)}
+        values = {key: tuple(v) if isinstance(v, list) else v for key, v in saved.items() if key in known}
+    if name == "folder":
+        values["channels"], values["height"], values["width"] = model.config.image_shape
+    return TaskConfig(**values)
+
+
 def task_for(
     network: Network,
     name: TaskName | None,
@@ -96,14 +112,7 @@ def task_for(
     seed: int = 0,
 ) -> Task:
     """The task of this name; where it is the one the model was trained on, with the same settings."""
-    saved = network.metadata.get("task") or {}
-    known = {field.name for field in fields(TaskConfig)}
-    config = TaskConfig(name=name or network.knowledge.task)  # type: ignore[arg-type]
-    if isinstance(saved, dict) and saved.get("name") == config.name:
-        values: dict[str, Any] = {
-            key: tuple(v) if isinstance(v, list) else v for key, v in saved.items() if key in known
-        }
-        config = TaskConfig(**values)
+    config = task_config(network.model, network.metadata, name)
     if digits is not None:
         config = replace(config, digits=digits)
     if root is not None:

@@ -172,7 +172,7 @@ def _threads(device: torch.device) -> Iterator[None]:
 @contextmanager
 def _workers(count: int, store: dist.TCPStore, device: str) -> Iterator[None]:
     """Start the other processes and wait for them; they end with this one, whatever becomes of it."""
-    command = [sys.executable, "-m", "ocra.training.worker", device]
+    command = [sys.executable, "-m", "ocra.training.worker", device, str(os.getpid())]
     workers: list[subprocess.Popen[bytes]] = []
     try:
         for rank in range(1, count):

@@ -46,6 +46,7 @@ def draw_curves(curves: Sequence[Curve], *, percent: bool = False, logarithmic: 
             axes.plot(curve.x, curve.y, color=colour, linewidth=1.8, solid_joinstyle="round", **style)
         if logarithmic:
             axes.set_yscale("log")
+            axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
             axes.yaxis.set_minor_formatter(NullFormatter())
         else:
             axes.set_ylim(bottom=0)

@@ -52,6 +52,8 @@ def draw_grid(records: list[Record], title: str = "", columns: int = 10) -> Figu
 def _heading(records: list[Record], wrong: int) -> str:
     if records[0].truth is None:
         return f"{len(records)} images"
+    if wrong == len(records):  # most often they were chosen for that
+        return "1 image, answered wrongly" if wrong == 1 else f"{wrong} images, each answered wrongly"
     return f"{len(records) - wrong} of {len(records)} right" if wrong else f"All {len(records)} right"
 
 
