@@ -57,7 +57,8 @@ def predict(
         raise UsageError("Name at least one picture, for example: ocra predict photo.jpg")
     network = load_network(weights)
     failed = seen = 0
-    files = [file for file in find_pictures(images) if file in images or not _is_own_figure(file, save)]
+    named = set(images)
+    files = [file for file in find_pictures(images) if file in named or not _is_own_figure(file, save)]
     taken = {Path(file).resolve() for file in files}  # no figure may replace a picture
     for batch in in_batches(prepare_pictures(files, network, invert, fit)):
         answers = _recognise(network, [item for _, item in batch], glimpses, save, taken)
