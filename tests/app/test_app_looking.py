@@ -2,6 +2,7 @@
 
 import base64
 import io
+import math
 import re
 
 import pytest
@@ -37,7 +38,7 @@ def png(image: Image.Image) -> str:
 def test_forced_window_reads_what_it_is_drawn_around(networks):
     network = networks["three"]
     subject = dot(8, 25)
-    seen = look(network, subject, 3, [Force(1, 8.5 / 36, 25.5 / 36, 0.3)])
+    seen = look(network, subject, 3, [Force(1, 8, 25, 0.3 * 35)])
     assert seen.trace.glimpses[1, 1].sum() > 10 * seen.trace.glimpses[1, 1].mean()
     rows, columns = torch.where(seen.trace.glimpses[1, 1, 0] > 0.5 * seen.trace.glimpses[1, 1].max())
     middle = (network.config.glimpse_size - 1) / 2
@@ -54,7 +55,7 @@ def test_forced_window_reads_what_it_is_drawn_around(networks):
 def test_forcing_a_step_leaves_the_steps_before_it_and_the_free_pass_alone(networks):
     network, subject = networks["three"], from_task("multimnist", 3, networks["three"])
     free = look(network, subject, 3)
-    seen = look(network, subject, 3, [Force(1, 0.2, 0.2, 0.4)])
+    seen = look(network, subject, 3, [Force(1, 7, 7, 14)])
     torch.testing.assert_close(seen.trace.capsule_lengths[0], free.trace.capsule_lengths[0])
     torch.testing.assert_close(seen.trace.capsule_lengths[1, 0], free.trace.capsule_lengths[0, 0])
     assert not torch.allclose(seen.trace.capsule_lengths[1, 1], free.trace.capsule_lengths[0, 1])
@@ -63,9 +64,9 @@ def test_forcing_a_step_leaves_the_steps_before_it_and_the_free_pass_alone(netwo
 
 def test_the_same_force_is_the_same_place_in_a_model_of_another_size(tmp_path):
     networks = Networks([save_model(tmp_path / "large", 3, height=72, width=72)])
-    seen = look(networks["large"], dot(8, 25), 2, [Force(0, 0.25, 0.75, 0.5)])
+    seen = look(networks["large"], dot(8, 25), 2, [Force(0, 8.5, 26.5, 17.5)])
     assert seen.trace.read_windows.center[1, 0].tolist() == pytest.approx([17.5, 53.5])
-    assert seen.trace.read_windows.width(18)[1, 0].item() == pytest.approx(0.5 * 71, abs=1e-3)
+    assert seen.trace.read_windows.width(18)[1, 0].item() == pytest.approx(35, abs=1e-3)
 
 
 def test_model_without_windows_is_shown_whole_and_cannot_be_forced(tmp_path):
@@ -73,7 +74,7 @@ def test_model_without_windows_is_shown_whole_and_cannot_be_forced(tmp_path):
     studio = Studio(networks)
     choice = Choice("whole", 2, False, "whole", 2)
     session, _, _ = studio.test(Session(), "multimnist", 0, choice)
-    _, view, message = studio.force(session, [{"step": 0, "x": 0.5, "y": 0.5, "size": 1}], choice)
+    _, view, message = studio.force(session, [{"step": 0, "x": 18, "y": 18, "width": 35}], choice)
     assert "class='force'" not in view and 'class="force"' not in view
     assert 'data-movable="0"' in view and 'class="was' not in view and "error" not in message
 
@@ -96,7 +97,7 @@ def test_answers_are_put_into_words():
 def test_new_picture_lets_go_of_forced_windows_and_another_model_keeps_them(networks):
     studio = Studio(networks)
     session, _, _ = studio.test(Session(), "multimnist", 0, CHOICE)
-    session, view, _ = studio.force(session, [{"step": 1, "x": 0.5, "y": 0.5, "size": 0.5}], CHOICE)
+    session, view, _ = studio.force(session, [{"step": 1, "x": 18, "y": 18, "width": 17}], CHOICE)
     assert len(session.forced) == 1 and "forced" in view
     session, _, _ = studio.again(session, Choice("five", 5, False, "three", 3))
     assert len(session.forced) == 1
@@ -116,7 +117,8 @@ def test_what_cannot_be_shown_leaves_the_old_picture_and_one_sentence(networks, 
         lambda: studio.test(session, "multimnist", None, CHOICE),
         lambda: studio.test(session, "unheard-of", 1, CHOICE),
         lambda: studio.force(session, "windows", CHOICE),
-        lambda: studio.force(session, [{"step": 0, "x": "nan", "y": 0, "size": 1}], CHOICE),
+        lambda: studio.force(session, [{"step": 0, "x": "nan", "y": 0, "width": 1}], CHOICE),
+        lambda: studio.force(session, [{"step": math.inf, "x": 0, "y": 0, "width": 1}], CHOICE),
     ):
         after, same, message = action()
         assert after == session and same == view
@@ -132,8 +134,9 @@ def test_unknown_model_is_named(networks):
 def test_drawing_is_white_on_black_and_framed_by_its_ink(networks):
     image = Image.new("L", (420, 420))
     image.paste(255, (10, 10, 40, 110))
-    drawn, _, blank = from_drawing(png(image)).seen_by(networks["three"])
-    assert not blank
+    prepared = from_drawing(png(image)).seen_by(networks["three"])
+    assert not prepared.blank
+    drawn = prepared.image
     rows, columns = torch.where(drawn[0] > 0.5)
     assert len(rows) > 30, "ink larger than on the pad"
     assert abs(rows.float().mean() - 17.5) < 1.5 and abs(columns.float().mean() - 17.5) < 1.5

@@ -1,77 +1,9 @@
 """The page in a real Chromium: what a visitor does, sees, and never sees."""
 
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from urllib.parse import urlparse
 
 import pytest
 from PIL import Image
-
-STROKES = [
-    [(0.2, 0.3), (0.4, 0.2), (0.4, 0.45), (0.3, 0.5), (0.45, 0.55), (0.4, 0.8), (0.2, 0.75)],
-    [(0.5, 0.2), (0.8, 0.2), (0.6, 0.8)],
-]
-
-MEASURE_WINDOW = """async (look) => {
-    const [window, picture] = [".window", ".picture"].map((name) => look.querySelector(name));
-    await Promise.all(window.getAnimations().map((animation) => animation.finished));
-    const [inner, outer] = [window, picture].map((element) => element.getBoundingClientRect());
-    const scale = look.dataset.w / outer.width;
-    const [left, top] = [inner.left - outer.left, inner.top - outer.top];
-    return {x: (left + inner.width / 2) * scale - 0.5, y: (top + inner.height / 2) * scale - 0.5,
-            width: inner.width * scale};
-}"""
-
-
-class Visitor:
-    """One browser context with its page, and everything that went wrong in it."""
-
-    def __init__(self, browser, url: str, **options: object) -> None:
-        self.context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}, **options})
-        self.page = self.context.new_page()
-        self.page.set_default_timeout(15_000)
-        self.errors: list[str] = []
-        self.hosts: set[str] = set()
-        self.page.on("console", lambda message: message.type == "error" and self.errors.append(message.text))
-        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
-        self.page.on("request", lambda request: self.hosts.add(urlparse(request.url).hostname or ""))
-        self.page.goto(url)
-        self.page.wait_for_selector(".look")
-
-    def draw(self, strokes: list = STROKES) -> None:
-        box = self.page.locator(".ocra-pad canvas").bounding_box()
-        for stroke in strokes:
-            places = [(box["x"] + x * box["width"], box["y"] + y * box["height"]) for x, y in stroke]
-            self.page.mouse.move(*places[0])
-            self.page.mouse.down()
-            for place in places[1:]:
-                self.page.mouse.move(*place, steps=3)
-            self.page.mouse.up()
-
-    def wait_for_subject(self, title: str) -> None:
-        self.page.locator(".transport .subject", has_text=title).wait_for()
-
-    def text(self, selector: str) -> str:
-        return self.page.locator(selector).first.inner_text()
-
-    def window(self) -> dict[str, float]:
-        """The current window in pixels of the model's image, from the place it has on the screen."""
-        return self.page.locator(".look").first.evaluate(MEASURE_WINDOW)
-
-
-@pytest.fixture
-def visit(browser, server) -> Iterator[Callable[..., Visitor]]:
-    visitors: list[Visitor] = []
-
-    def arrive(**options: object) -> Visitor:
-        visitors.append(Visitor(browser, server.url, **{"reduced_motion": "reduce", **options}))
-        return visitors[-1]
-
-    yield arrive
-    for visitor in visitors:
-        visitor.context.close()
-        assert visitor.errors == [], "errors in the browser's console"
-        assert visitor.hosts <= {"127.0.0.1", ""}, "requests to other machines"
 
 
 def test_page_shows_a_test_picture_and_says_where_its_digits_come_from(visit):

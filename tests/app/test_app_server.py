@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from ocra.app.server import address, free_port
+from ocra.app.server import address, free_port, known_names
 from ocra.commands.app import main
 from ocra.errors import OcraError, UsageError
 
@@ -33,6 +33,7 @@ def test_address_that_is_not_of_this_machine_is_refused(host, port):
 def test_page_open_to_the_network_is_still_at_this_machine():
     assert address("0.0.0.0", 7860) == "http://127.0.0.1:7860"
     assert address("127.0.0.1", 80) == "http://127.0.0.1:80"
+    assert address("::1", 80) == "http://[::1]:80"
 
 
 def test_weights_that_are_not_there_are_named(tmp_path):
@@ -45,3 +46,16 @@ def test_help_shows_an_example(capsys):
         main(["--help"])
     assert ended.value.code == 0
     assert "ocra app --open" in capsys.readouterr().out
+
+
+def test_page_for_this_machine_answers_to_its_own_names_only(server):
+    httpx = pytest.importorskip("httpx")
+    port = server.url.rsplit(":", 1)[1]
+    for name, status in {"localhost": 200, "127.0.0.1": 200, "evil.example": 400}.items():
+        answer = httpx.get(server.url, headers={"Host": f"{name}:{port}"})
+        assert answer.status_code == status, name
+
+
+def test_page_open_to_the_network_answers_to_every_name():
+    assert known_names("0.0.0.0") == ["*"]
+    assert "evil.example" not in known_names("localhost") and "*" not in known_names("127.0.0.1")

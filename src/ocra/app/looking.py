@@ -12,26 +12,30 @@ from torch import Tensor
 from ..config import ModelConfig
 from ..errors import OcraError
 from ..inference import Prediction, describe
-from ..preparation import Step
+from ..preparation import Placement, Step
 from ..trace import Trace, Windows
 from .networks import Network
 from .subjects import Subject
 
-MOST_SIZE = 2.0
+# Width of a forced window; 1 reaches from the first to the last pixel of the model's image.
+LEAST_SIZE, MOST_SIZE = 0.02, 2.0
 
 
 @dataclass(frozen=True)
 class Force:
-    """A glimpse put somewhere by the visitor, in shares of the image: it fits models of every size."""
+    """A glimpse put somewhere by the visitor, in pixels of the picture: the same part of it for every model.
+
+    Pixel centres have whole coordinates, counted from 0.
+    """
 
     step: int
     """Which glimpse, from 0."""
     x: float
-    """Centre of the window, 0 at the left edge of the image, 1 at the right."""
+    """Centre of the window, from left to right."""
     y: float
     """The same from top to bottom."""
-    size: float
-    """Width of the window; 1 reaches from the first to the last pixel."""
+    width: float
+    """Width of the window."""
 
     @classmethod
     def parse(cls, values: object) -> tuple[Force, ...]:
@@ -42,14 +46,24 @@ class Force:
         for item in values:
             try:
                 step = int(item["step"])
-                x, y, size = (float(item[key]) for key in ("x", "y", "size"))
-            except (TypeError, KeyError, ValueError):
+                x, y, width = (float(item[key]) for key in ("x", "y", "width"))
+            except (TypeError, KeyError, ValueError, OverflowError):
                 raise OcraError("The page sent a window that cannot be read; reload it.") from None
-            if not (step >= 0 and math.isfinite(x + y + size)):
-                raise OcraError("A window needs a glimpse, a place and a size; reload the page.")
-            x, y, size = _within(x, -1, 2), _within(y, -1, 2), _within(size, 0.02, MOST_SIZE)
-            forced[step] = cls(step, x, y, size)
+            if not (step >= 0 and math.isfinite(x + y + width)):
+                raise OcraError("A window needs a glimpse, a place and a width; reload the page.")
+            forced[step] = cls(step, x, y, width)
         return tuple(forced[step] for step in sorted(forced))
+
+    def in_image(self, placement: Placement, config: ModelConfig) -> tuple[float, float, float]:
+        """Centre x, y and width of the window in pixels of a model's image, kept in reach of it."""
+        x, y = placement.to_model(self.x, self.y)
+        width = self.width / math.sqrt(placement.scale[0] * placement.scale[1])
+        longest = max(config.height, config.width) - 1
+        return (
+            _within(x, -config.width, 2 * config.width),
+            _within(y, -config.height, 2 * config.height),
+            _within(width, LEAST_SIZE * longest, MOST_SIZE * longest),
+        )
 
 
 def _within(value: float, least: float, most: float) -> float:
@@ -63,6 +77,8 @@ class Look:
     network: Network
     image: Tensor
     """[channels, height, width]: what it was shown"""
+    placement: Placement
+    """Where its pixels lie in the visitor's picture."""
     steps: tuple[Step, ...]
     """How that came out of the visitor's picture."""
     blank: bool
@@ -91,20 +107,25 @@ def look(network: Network, subject: Subject, glimpses: int, forced: Sequence[For
     """Show a subject to a network; with forced windows also as it would look by itself, to compare."""
     config = network.config
     count = min(max(int(glimpses), 1), network.most_glimpses)
-    image, steps, blank = subject.seen_by(network)
+    prepared = subject.seen_by(network)
+    image, placement = prepared.image, prepared.placement
     windows = {force.step: force for force in forced if force.step < count} if config.attention else {}
     images = image[None].expand(2 if windows else 1, *image.shape)
     trace = network.model(
         images,
         glimpses=count,
         record=True,
-        windows=_windows(windows, config, count) if windows else None,
+        windows=_windows(windows, placement, config, count) if windows else None,
     )
     predictions = describe(trace, config, network.knowledge)
-    return Look(network, image, steps, blank, trace, predictions[-1], predictions[0], windows)
+    steps = prepared.steps if subject.explain else ()
+    free, answer = predictions[0], predictions[-1]
+    return Look(network, image, placement, steps, prepared.blank, trace, answer, free, windows)
 
 
-def _windows(forced: Mapping[int, Force], config: ModelConfig, glimpses: int) -> Windows:
+def _windows(
+    forced: Mapping[int, Force], placement: Placement, config: ModelConfig, glimpses: int
+) -> Windows:
     """Windows for two images, NaN (left free) everywhere but at the forced steps of the second.
 
     The blur σ stays the network's own: place and size are all that the visitor chooses.
@@ -112,7 +133,7 @@ def _windows(forced: Mapping[int, Force], config: ModelConfig, glimpses: int) ->
     center = torch.full((2, glimpses, 2), math.nan)
     stride = torch.full((2, glimpses), math.nan)
     for step, force in forced.items():
-        center[1, step] = torch.tensor([force.x * config.width - 0.5, force.y * config.height - 0.5])
-        extent = force.size * (max(config.height, config.width) - 1)
-        stride[1, step] = extent / (config.glimpse_size - 1)
+        x, y, width = force.in_image(placement, config)
+        center[1, step] = torch.tensor([x, y])
+        stride[1, step] = width / (config.glimpse_size - 1)
     return Windows(center, stride, torch.full((2, glimpses), math.nan))

@@ -14,7 +14,7 @@ from ..data import TaskConfig
 from ..errors import OcraError
 from ..inference import Knowledge
 from ..model import OCRA
-from ..pretrained import load_with_metadata, shipped
+from ..pretrained import load_with_metadata, read_metadata, shipped
 
 MOST_GLIMPSES = 20
 
@@ -65,6 +65,25 @@ class Networks:
             if name not in self._loaded:
                 self._loaded[name] = _load(name, self._sources[name])
             return self._loaded[name]
+
+    def companion(self, name: str) -> str | None:
+        """The next network of the same task and image size, which is the fairest to compare with, if any."""
+        own, kind = self.names.index(name), _kind(self._sources[name])
+        others = self.names[own + 1 :] + self.names[:own]
+        return next((other for other in others if kind and _kind(self._sources[other]) == kind), None)
+
+
+def _kind(source: str) -> tuple[object, ...] | None:
+    """Task and image shape of weights; None for those that would have to be fetched or are broken."""
+    if source not in shipped() and not Path(source).expanduser().is_dir():
+        return None
+    try:
+        metadata = read_metadata(source)
+        shape = ModelConfig.from_dict(metadata["model"]).image_shape
+    except OcraError:
+        return None
+    task = metadata.get("task")
+    return (task.get("name") if isinstance(task, dict) else task, *shape)
 
 
 def _load(name: str, source: str) -> Network:

@@ -22,13 +22,13 @@ function redraw() {
   pen.fillStyle = "black";
   pen.fillRect(0, 0, SIDE, SIDE);
   pen.strokeStyle = pen.fillStyle = "white";
-  pen.lineWidth = Number(one(".ocra-pad").dataset.pen) * SIDE;
   pen.lineCap = pen.lineJoin = "round";
-  strokes.forEach((points) => draw(pen, points));
+  strokes.forEach((stroke) => draw(pen, stroke));
   one(".ocra-pad").classList.toggle("drawn", strokes.length > 0);
 }
 
-function draw(pen, points) {
+function draw(pen, { width, points }) {
+  pen.lineWidth = width * SIDE;
   const [first, ...others] = points.map(([x, y]) => [x * SIDE, y * SIDE]);
   pen.beginPath();
   if (others.length === 0) {
@@ -55,7 +55,8 @@ element.addEventListener("pointerdown", (event) => {
   event.preventDefault();
   clearTimeout(timer);
   pad().setPointerCapture(event.pointerId);
-  current = [at(event)];
+  // A stroke keeps its width when another model brings another pen: that is how it was shown.
+  current = { width: Number(one(".ocra-pad").dataset.pen), points: [at(event)] };
   strokes.push(current);
   redraw();
 });
@@ -63,7 +64,7 @@ element.addEventListener("pointermove", (event) => {
   if (!current) return;
   // Between two frames a quick hand makes several movements; all of them belong to the stroke.
   const moves = event.getCoalescedEvents?.() || [];
-  (moves.length ? moves : [event]).forEach((move) => current.push(at(move)));
+  (moves.length ? moves : [event]).forEach((move) => current.points.push(at(move)));
   redraw();
 });
 const lift = () => {

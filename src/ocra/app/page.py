@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from html import escape
 from pathlib import Path
@@ -12,7 +12,7 @@ import gradio as gr
 
 from ..errors import OcraError
 from .networks import Network, Networks
-from .studio import NOTHING, Choice, Result, Session, Studio
+from .studio import NOTHING, Choice, Result, Session, Studio, whole
 from .subjects import MOST_NUMBER, TASK_TITLES, random_number
 from .view import empty, notice
 
@@ -118,7 +118,8 @@ def _sources(network: Network) -> Sources:
 def _models(networks: Networks) -> tuple[Models, gr.Column]:
     """The controls, and the column that only shows when comparing."""
     names = networks.names
-    first, second = networks[names[0]], names[1] if len(names) > 1 else names[0]
+    first = networks[names[0]]
+    second = networks.companion(first.name) or names[min(1, len(names) - 1)]
     fewer = max(1, first.config.glimpses // 2)
     with gr.Group(elem_id="ocra-models"):
         model = gr.Dropdown(names, value=first.name, label="Model", elem_id="ocra-model")
@@ -148,7 +149,7 @@ class Actions:
 
     def moved(self, event: gr.EventData, held: Session, *now: Any) -> Result:
         """The gaze was moved, or let go."""
-        return self.studio.force(held, event.windows, Choice(*now))
+        return self.studio.force(held, event.windows, Choice(*now), event.turn)
 
     def uploaded(self, held: Session, path: str | None, *now: Any) -> tuple[Any, ...]:
         """A file; its place on the page is cleared for the next one."""
@@ -163,38 +164,47 @@ class Actions:
 
     def another(self, held: Session, task: str, _: float | None, *now: Any) -> Iterator[tuple[Any, ...]]:
         """Any test picture, and its number."""
-        number = random_number()
-        yield from ((*result, number) for result in self.tested(held, task, number, *now))
+        yield from self._counted_out(held, task, random_number, *now)
 
     def following(
         self, held: Session, task: str, number: float | None, *now: Any
     ) -> Iterator[tuple[Any, ...]]:
         """The next test picture, and its number."""
-        number = int(number or 0) + 1
-        yield from ((*result, number) for result in self.tested(held, task, number, *now))
+        after = int(number or 0) + 1
+        yield from self._counted_out(held, task, lambda count: after % count, *now)
+
+    def _counted_out(
+        self, held: Session, task: str, pick: Callable[[int], int], *now: Any
+    ) -> Iterator[tuple[Any, ...]]:
+        """The test picture that is picked from so many, and its number."""
+        choice = Choice(*now)
+        if self.studio.takes_long(task, choice):
+            yield held, gr.skip(), notice(ARCHIVE), gr.skip()
+        number = pick(self.studio.how_many(task, choice))
+        yield *self.studio.test(held, task, number, choice), number
 
     def other_model(self, held: Session, *now: Any) -> tuple[Any, ...]:
-        """Another model, with its own number of glimpses, pen and task."""
+        """Another model, with its own number of glimpses, pen, task and model to compare with."""
         choice = Choice(*now)
         try:
             network = self.studio.networks[choice.model]
         except OcraError:  # the view says so itself
-            return *self.studio.again(held, choice), gr.skip(), gr.skip(), gr.skip()
+            return *self.studio.again(held, choice), *[gr.skip()] * 4
         slider = _glimpses(network, "ocra-glimpses")
         result = self.studio.again(held, replace(choice, glimpses=network.config.glimpses))
-        return *result, slider, _pad(network), _tasks(network)
+        companion = None if choice.compare else self.studio.networks.companion(choice.model)
+        return *result, slider, _pad(network), _tasks(network), companion or gr.skip()
 
     def other_second(self, held: Session, *now: Any) -> tuple[Any, ...]:
         """Another model to compare with, or the switch to compare."""
         choice = Choice(*now)
         try:
-            network = self.studio.networks[choice.other]
+            network, count = self.studio.networks[choice.other], whole(choice.other_glimpses)
         except OcraError:
             return *self.studio.again(held, choice), gr.skip(), gr.skip()
-        if choice.other != choice.model:
-            choice = replace(choice, other_glimpses=network.config.glimpses)
-        slider = _glimpses(network, "ocra-other-glimpses", int(choice.other_glimpses))
-        return *self.studio.again(held, choice), slider, gr.Column(visible=choice.compare)
+        count = count if choice.other == choice.model else network.config.glimpses
+        result = self.studio.again(held, replace(choice, other_glimpses=count))
+        return *result, _glimpses(network, "ocra-other-glimpses", count), gr.Column(visible=choice.compare)
 
     def counted(self, held: Session, *now: Any) -> Result:
         """Another number of glimpses."""
@@ -236,7 +246,8 @@ def _wire(
         event(actions.tested, asked, outputs, **quiet)
     sources.another.click(actions.another, asked, [*outputs, number], **quiet)
     sources.following.click(actions.following, asked, [*outputs, number], **quiet)
-    models.model.input(actions.other_model, known, [*outputs, models.glimpses, pad, task], **quiet)
+    of_model = [models.glimpses, pad, task, models.other]
+    models.model.input(actions.other_model, known, [*outputs, *of_model], **quiet)
     for event in (models.other.input, models.compare.input):
         event(actions.other_second, known, [*outputs, models.other_glimpses, second], **quiet)
     for event in (models.glimpses.input, models.other_glimpses.input):

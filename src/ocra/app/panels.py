@@ -110,7 +110,7 @@ def stage(look: Look) -> str:
     return (
         f'<figure class="where"><div class="stage" {touch} style="aspect-ratio:{across:g}/{down:g}">'
         f"{image}{_marks(look)}</div>"
-        '<figcaption><b>Where it looks</b> <span class="place"></span></figcaption></figure>'
+        '<figcaption><b>Where it looks</b> <span class="place" aria-live="polite"></span></figcaption></figure>'
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import ipaddress
 import os
 import signal
 import socket
@@ -19,6 +20,7 @@ from .networks import Networks
 from .subjects import MOST_UPLOAD_BYTES
 
 LOOPBACK = "127.0.0.1"
+THIS_MACHINE = ("localhost", LOOPBACK, "[::1]")
 FIRST_PORT, PORTS = 7860, 100
 
 
@@ -31,6 +33,9 @@ def serve(
     with tempfile.TemporaryDirectory(prefix="ocra-app-") as uploads:
         _set_environment(uploads)
         try:
+            from starlette.middleware import Middleware
+            from starlette.middleware.trustedhost import TrustedHostMiddleware
+
             from .page import FOLDER, build
             from .theme import theme
         except ImportError as error:
@@ -50,6 +55,7 @@ def serve(
             enable_monitoring=False,
             run_history=False,
             footer_links=[],
+            app_kwargs={"middleware": [Middleware(TrustedHostMiddleware, allowed_hosts=known_names(host))]},
             max_file_size=MOST_UPLOAD_BYTES,
             favicon_path=_favicon(Path(uploads) / "icon.png"),
             theme=theme(),
@@ -112,6 +118,19 @@ def free_port(host: str, port: int | None) -> int:
     raise OcraError(f"Ports {FIRST_PORT} to {FIRST_PORT + PORTS - 1} are all in use; choose one with --port.")
 
 
+def known_names(host: str) -> list[str]:
+    """The names under which the page answers; any, unless only this machine can reach it.
+
+    Otherwise a web site could point a name of its own at this machine, and read the page through the
+    visitor's browser (DNS rebinding).
+    """
+    addresses = {str(found[4][0]) for found in socket.getaddrinfo(host, None)}
+    if all(ipaddress.ip_address(number).is_loopback for number in addresses):
+        return [*THIS_MACHINE, host]
+    return ["*"]
+
+
 def address(host: str, port: int) -> str:
     """What to type into the browser."""
-    return f"http://{LOOPBACK if host == '0.0.0.0' else host}:{port}"
+    shown = LOOPBACK if host == "0.0.0.0" else f"[{host}]" if ":" in host else host
+    return f"http://{shown}:{port}"

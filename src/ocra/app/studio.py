@@ -9,7 +9,7 @@ from pathlib import Path
 from ..errors import OcraError
 from .looking import Force, look
 from .networks import Networks
-from .subjects import Subject, from_drawing, from_task, from_upload, takes_long
+from .subjects import Subject, from_drawing, from_task, from_upload, how_many, takes_long
 from .view import empty, notice, render
 
 NOTHING = "Draw something, upload a picture or take a test picture: here the model will look at it."
@@ -25,6 +25,8 @@ class Session:
     forced: tuple[Force, ...] = ()
     run: int = 0
     """Counts what is to be played from its first glimpse."""
+    turn: int = 0
+    """The page's own count of the last change to the forced windows that was answered."""
 
 
 @dataclass(frozen=True)
@@ -39,8 +41,16 @@ class Choice:
 
     def pairs(self) -> list[tuple[str, int]]:
         """(model, glimpses) of each column."""
-        first = (self.model, int(self.glimpses or 1))
-        return [first, (self.other, int(self.other_glimpses or 1))] if self.compare else [first]
+        first = (self.model, whole(self.glimpses))
+        return [first, (self.other, whole(self.other_glimpses))] if self.compare else [first]
+
+
+def whole(glimpses: float | None) -> int:
+    """A number of glimpses as a control sent it, checked."""
+    try:
+        return int(glimpses or 1)
+    except (TypeError, ValueError, OverflowError):
+        raise OcraError("The page sent a number of glimpses that cannot be read; reload it.") from None
 
 
 class Studio:
@@ -59,7 +69,8 @@ class Studio:
             looks = [look(self.networks[name], subject, count, session.forced) for name, count in pairs]
         except OcraError as error:
             return session, empty(NOTHING), notice(str(error), "error")
-        return session, render(subject, looks, session.forced, session.run), notice(subject.note)
+        view = render(subject, looks, session.forced, session.run, session.turn)
+        return session, view, notice(subject.note)
 
     def take(self, session: Session, source: Callable[[], Subject | None], choice: Choice) -> Result:
         """Look at another subject; one that cannot be had leaves the old one, and a sentence."""
@@ -68,7 +79,7 @@ class Studio:
         except OcraError as error:
             session, view, _ = self.show(session, choice)
             return session, view, notice(str(error), "error")
-        return self.show(Session(subject, (), session.run + 1), choice)
+        return self.show(Session(subject, (), session.run + 1, session.turn), choice)
 
     def draw(self, session: Session, data: object, choice: Choice) -> Result:
         """Look at a drawing; an empty pad shows nothing."""
@@ -98,14 +109,24 @@ class Studio:
         except OcraError:  # to be said when the model is used
             return False
 
-    def force(self, session: Session, windows: object, choice: Choice) -> Result:
-        """Look at the same subject with the gaze moved."""
+    def how_many(self, task: str, choice: Choice) -> int:
+        """How many test pictures there are to choose from."""
+        try:
+            return how_many(task, self.networks[choice.model])
+        except OcraError:  # to be said when the picture is taken
+            return 1
+
+    def force(self, session: Session, windows: object, choice: Choice, turn: object = None) -> Result:
+        """Look at the same subject with the gaze moved; turn: the page's count of such changes."""
+        number = turn if isinstance(turn, int) else session.turn
+        if number < session.turn:  # a later change has overtaken this one
+            return self.show(session, choice)
         try:
             forced = Force.parse(windows)
         except OcraError as error:
             session, view, _ = self.show(session, choice)
             return session, view, notice(str(error), "error")
-        return self.show(replace(session, forced=forced), choice)
+        return self.show(replace(session, forced=forced, turn=number), choice)
 
     def again(self, session: Session, choice: Choice) -> Result:
         """Look at the same subject with other models, from the first glimpse."""

@@ -15,7 +15,7 @@ from ..data import Task, TaskConfig, make_task
 from ..errors import OcraError
 from ..images import Picture, read_picture
 from ..inference import NO_DIGIT
-from ..preparation import Invert, Step, prepare
+from ..preparation import Invert, Placement, Prepared, prepare
 from .networks import Network
 
 TASK_TITLES = {
@@ -24,6 +24,8 @@ TASK_TITLES = {
     "svhn": "House numbers",
     "folder": "The model's own folder",
 }
+STORED = ("svhn", "folder")
+"""Tasks that have a last picture; the others make as many as are asked for."""
 MOST_UPLOAD_BYTES = 10_000_000
 MOST_DRAWING_BYTES = 2_000_000
 MOST_NUMBER = 10_000_000
@@ -48,12 +50,17 @@ class Subject:
     note: str = ""
     """A sentence for the page."""
 
-    def seen_by(self, network: Network) -> tuple[Tensor, tuple[Step, ...], bool]:
-        """The image [channels, height, width] a network gets, how it was made, and whether it is blank."""
-        if self.exact is not None and tuple(self.exact.shape) == network.config.image_shape:
-            return self.exact, (), False
-        prepared = prepare(self.picture, network.config, network.knowledge.task, invert=self.invert)
-        return prepared.image, prepared.steps if self.explain else (), prepared.blank
+    def fits(self, network: Network) -> bool:
+        """Whether a task made the picture in the very size and colours that the network takes."""
+        return self.exact is not None and tuple(self.exact.shape) == network.config.image_shape
+
+    def seen_by(self, network: Network) -> Prepared:
+        """What a network gets; a task's picture, of which the truth is known, is resized and nothing else."""
+        if self.exact is None:
+            return prepare(self.picture, network.config, network.knowledge.task, invert=self.invert)
+        if self.fits(network):
+            return Prepared(self.exact, Placement(), self.picture, (), False)
+        return prepare(self.picture, network.config, "folder")  # those are only resized
 
 
 def from_drawing(data: object) -> Subject:
@@ -79,8 +86,9 @@ def from_task(name: str, number: float | None, network: Network) -> Subject:
     """Test picture `number` of a task."""
     if name not in TASK_TITLES:
         raise OcraError(f"There is no task '{name}'.")
-    if number is None or not 0 <= number <= MOST_NUMBER:
-        raise OcraError(f"Choose a picture number from 0 to {MOST_NUMBER:,}.")
+    last = how_many(name, network) - 1
+    if number is None or not 0 <= number <= last:
+        raise OcraError(f"Choose a picture number from 0 to {last:,}.")
     index = int(number)
     task, note = _open(_config(name, network))
     batch = task.batch([index])
@@ -88,17 +96,21 @@ def from_task(name: str, number: float | None, network: Network) -> Subject:
     return Subject(
         f"Test picture {index:,}",
         _as_picture(image, f"Test picture {index}"),
-        "no",
-        image,
-        _truth(task, batch.counts[0], None if batch.sequence is None else batch.sequence[0]),
+        exact=image,
+        truth=_truth(task, batch.counts[0], None if batch.sequence is None else batch.sequence[0]),
         is_number=batch.sequence is not None,
         note=note,
     )
 
 
-def random_number() -> int:
-    """The number of some test picture."""
-    return random.randrange(10_000)
+def how_many(name: str, network: Network) -> int:
+    """How many test pictures a task has on the page."""
+    return len(_open(_config(name, network))[0]) if name in STORED else MOST_NUMBER + 1
+
+
+def random_number(count: int) -> int:
+    """The number of some test picture out of so many."""
+    return random.randrange(min(count, 10_000))
 
 
 _splits: dict[TaskConfig, Task] = {}

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
+from torch import Tensor
+
 from ..inference import FoundObject, Prediction
 from .looking import Look
 from .subjects import Subject
 
-# Below this a class is hardly ahead of the best one that was not chosen (0.5 is a toss-up).
+# Below this a class is hardly ahead of the best one that was not chosen (0.5: level with it).
 UNSURE = 0.55
-_CONFIDENCE = "Score against that of the best class not chosen: 0.5 is a toss-up, 1 leaves no doubt"
 
 
 def in_words(labels: Sequence[str], joined: bool = False) -> str:
@@ -25,15 +26,46 @@ def verdict(look: Look, subject: Subject) -> str:
     """The header above a look, as HTML."""
     glimpses = "1 glimpse" if look.glimpses == 1 else f"{look.glimpses} glimpses"
     model = f'<p class="model"><b>{escape(look.network.name)}</b> after {glimpses}</p>'
-    if look.blank:
-        return f'<header class="verdict">{model}<p class="answer"><i>an empty picture</i></p></header>'
+    said = '<p class="answer"><i>an empty picture</i></p>' if look.blank else _said(look, subject)
+    resized = _resized(look, subject)
+    return f'<header class="verdict">{model}<div class="said" role="status">{said}</div>{resized}</header>'
+
+
+def _said(look: Look, subject: Subject) -> str:
+    """The answer, how sure it is, and how it differs from the free one."""
     objects = _in_order(look, look.answer)
-    sure = ", ".join(f"{found.confidence:.2f}" for found in objects)
-    confidence = f'<p class="sure" title="{_CONFIDENCE}">confidence {sure}</p>' if sure else ""
-    answer = (
-        f'<p class="answer"><span>{_emphasised(objects, _is_number(look))}</span>{_mark(look, subject)}</p>'
-    )
-    return f'<header class="verdict">{model}{answer}{confidence}{_difference(look)}</header>'
+    words = _emphasised(objects, _is_number(look))
+    answer = f'<p class="answer"><span>{words}</span>{_mark(look, subject)}</p>'
+    return f"{answer}{_confidence(objects)}{_doubt(objects)}{_difference(look)}"
+
+
+def _confidence(objects: Sequence[FoundObject]) -> str:
+    if not objects:
+        return ""
+    values = ", ".join(f"{found.confidence:.2f}" for found in objects)
+    return f'<p class="sure">confidence {values} (0.5: level with the next class)</p>'
+
+
+def _doubt(objects: Sequence[FoundObject]) -> str:
+    """Which labels are faint, and why."""
+    unsure = [found.label for found in objects if found.confidence < UNSURE]
+    if not unsure:
+        return ""
+    verb = "is" if len(unsure) == 1 else "are"
+    return f'<p class="doubt">{escape(in_words(unsure))} {verb} hardly ahead of the next class</p>'
+
+
+def _resized(look: Look, subject: Subject) -> str:
+    """That a task's picture was not made for this model, where that is so."""
+    if subject.exact is None or subject.fits(look.network):
+        return ""
+    sizes = f"from {_size(subject.exact)} to {_size(look.image)}"
+    return f'<p class="resized">resized for this model, {sizes}</p>'
+
+
+def _size(image: Tensor) -> str:
+    channels, height, width = image.shape
+    return f"{width} × {height} px{' in colour' if channels == 3 else ''}"
 
 
 def _is_number(look: Look) -> bool:
@@ -77,7 +109,7 @@ def _difference(look: Look) -> str:
 def _emphasised(objects: Sequence[FoundObject], joined: bool) -> str:
     """Labels in bold, doubtful ones faint."""
     words = [
-        f'<b class="unsure" title="hardly ahead of the next class">{escape(found.label)}</b>'
+        f'<b class="unsure">{escape(found.label)}</b>'
         if found.confidence < UNSURE
         else f"<b>{escape(found.label)}</b>"
         for found in objects

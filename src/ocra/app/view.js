@@ -6,19 +6,21 @@ const still = window.matchMedia("(prefers-reduced-motion: reduce)");
 let step = 0; // from 0
 let run = null;
 let timer = null;
-let moving = null; // the window being dragged: {look, x, y, size} in shares of the image
-let nudged = null; // the window being moved by keys: {x, y, size}
+let moving = null; // the window being dragged: {look, x, y, width} in pixels of the model's image
+let held = []; // the windows that are forced, in pixels of the picture, ahead of the server's answer
+let turn = 0; // counts changes to them; the view says which one it answers
 let resting = null;
 
 const all = (selector, root = element) => Array.from(root.querySelectorAll(selector));
 const one = (selector, root = element) => root.querySelector(selector);
 const view = () => one(".ocra-view:not(.nothing)");
 const count = () => Number(view()?.dataset.steps || 0);
-const forced = () => JSON.parse(view()?.dataset.forced || "[]");
+const answered = () => Number(view().dataset.turn) >= turn;
 const stepsOf = (look) => JSON.parse(look.dataset.steps);
 const own = (look) => stepsOf(look)[Math.min(step, stepsOf(look).length - 1)];
 const longer = (look) => Math.max(look.dataset.w, look.dataset.h) - 1;
 const movable = () => all('.look[data-movable="1"]');
+const ofThisStep = (force) => force.step === step;
 
 function show(wanted) {
   if (!view()) return;
@@ -27,6 +29,7 @@ function show(wanted) {
   one("input.step").value = step + 1;
   one("output.count").textContent = `Glimpse ${step + 1} of ${count()}`;
   showForce();
+  if (!answered()) previewHeld();
 }
 
 function showLook(look) {
@@ -70,12 +73,12 @@ function bar(cell, value, top, free) {
 }
 
 function showForce() {
-  const held = forced().find((force) => force.step === step);
   movable().forEach((look) => {
     one(".force .number", look).textContent = Math.min(step, stepsOf(look).length - 1) + 1;
-    one(".let-go", look).disabled = !held;
-    one(".let-all-go", look).disabled = forced().length === 0;
-    setSize(look, own(look).width / longer(look));
+    // A button that is really disabled would lose the focus it was pressed with.
+    one(".let-go", look).setAttribute("aria-disabled", !held.some(ofThisStep));
+    one(".let-all-go", look).setAttribute("aria-disabled", held.length === 0);
+    setSize(look, windowOf(look).width / longer(look));
   });
 }
 
@@ -89,6 +92,7 @@ function play(from) {
   if (still.matches || count() < 2) return show(count() - 1);
   view().classList.add("playing");
   one(".play").setAttribute("aria-label", "Pause");
+  speak("off");
   show(from);
   timer = setInterval(() => {
     if (!view() || step + 1 >= count()) return stop();
@@ -102,17 +106,41 @@ function stop() {
   timer = null;
   view()?.classList.remove("playing");
   one(".play")?.setAttribute("aria-label", "Play the glimpses");
+  speak("polite");
+}
+
+// Whether screen readers tell each glimpse.
+function speak(how) {
+  all("output.count, .place").forEach((region) => region.setAttribute("aria-live", how));
 }
 
 // Moving the gaze
 
-function send(windows) {
-  trigger("force", { windows });
+function hold(look, wanted) {
+  held = [...held.filter((force) => !ofThisStep(force)), { step, ...toPicture(look, wanted) }];
+  turn += 1;
+  previewHeld();
 }
 
-function force(change, at = step) {
-  const others = forced().filter((item) => item.step !== at);
-  send([...others, { step: at, ...change }]);
+function release(kept) {
+  held = kept;
+  turn += 1;
+  send();
+}
+
+function send() {
+  clearTimeout(resting);
+  trigger("force", { windows: held, turn });
+}
+
+function toPicture(look, { x, y, width }) {
+  const [scaleX, scaleY, left, top] = JSON.parse(look.dataset.placement);
+  return { x: scaleX * x + left, y: scaleY * y + top, width: width * Math.sqrt(scaleX * scaleY) };
+}
+
+function toModel(look, { x, y, width }) {
+  const [scaleX, scaleY, left, top] = JSON.parse(look.dataset.placement);
+  return { x: (x - left) / scaleX, y: (y - top) / scaleY, width: width / Math.sqrt(scaleX * scaleY) };
 }
 
 function pointed(look, event) {
@@ -120,24 +148,28 @@ function pointed(look, event) {
   const frame = one(".stage", look).getBoundingClientRect();
   const x = ((event.clientX - frame.left) / frame.width) * (+w + 2 * m) - m;
   const y = ((event.clientY - frame.top) / frame.height) * (+h + 2 * m) - m;
-  return { x: x / w, y: y / h };
+  return { x: x - 0.5, y: y - 0.5 };
 }
 
-function preview(look, { x, y, size }) {
+function preview(look, { x, y, width }) {
   const { w, h, m } = look.dataset;
-  const extent = size * longer(look);
   const [across, down] = [+w + 2 * m, +h + 2 * m];
   place(one(".stage .window", look), [
-    (100 * (x * w - extent / 2 + +m)) / across,
-    (100 * (y * h - extent / 2 + +m)) / down,
-    (100 * extent) / across,
-    (100 * extent) / down,
+    (100 * (x - width / 2 + 0.5 + +m)) / across,
+    (100 * (y - width / 2 + 0.5 + +m)) / down,
+    (100 * width) / across,
+    (100 * width) / down,
   ]);
 }
 
-function currentWindow(look) {
-  const { x, y, width } = own(look);
-  return { x: (x + 0.5) / look.dataset.w, y: (y + 0.5) / look.dataset.h, size: width / longer(look) };
+function previewHeld() {
+  movable().forEach((look) => preview(look, windowOf(look)));
+}
+
+// The window of this step in pixels of the model's image, as the visitor wants it if that is not answered yet.
+function windowOf(look) {
+  const wanted = !answered() && step < stepsOf(look).length && held.find(ofThisStep);
+  return wanted ? toModel(look, wanted) : own(look);
 }
 
 // A model with fewer glimpses than the other stays at its last one: that is the one to move.
@@ -150,7 +182,7 @@ function startMoving(event) {
   if (!look || event.button > 0) return;
   stop();
   within(look);
-  moving = { look, ...pointed(look, event), size: own(look).width / longer(look) };
+  moving = { look, ...pointed(look, event), width: windowOf(look).width };
   look.classList.add("moving");
   one(".stage", look).setPointerCapture(event.pointerId);
   preview(look, moving);
@@ -164,11 +196,12 @@ function keepMoving(event) {
 
 function endMoving(event) {
   if (!moving) return;
-  const { look, x, y, size } = moving;
+  const { look, ...wanted } = moving;
   moving = null;
   look.classList.remove("moving");
-  if (event.type === "pointerup") force({ x, y, size });
-  else show(step); // the browser took the gesture for scrolling
+  if (event.type !== "pointerup") return show(step); // the browser took the gesture for scrolling
+  hold(look, wanted);
+  send();
 }
 
 const ARROWS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
@@ -181,24 +214,19 @@ function nudge(event) {
   event.preventDefault();
   stop();
   within(look);
-  nudged = nudged || currentWindow(look);
-  nudged.x += arrow[0] / look.dataset.w;
-  nudged.y += arrow[1] / look.dataset.h;
-  preview(look, nudged);
+  const { x, y, width } = windowOf(look);
+  hold(look, { x: x + arrow[0], y: y + arrow[1], width });
   clearTimeout(resting);
-  const at = step;
-  resting = setTimeout(() => {
-    force(nudged, at);
-    nudged = null;
-  }, REST);
+  resting = setTimeout(send, REST);
 }
 
 element.addEventListener("click", (event) => {
   const frame = event.target.closest(".film button");
   if (event.target.closest(".play")) timer ? stop() : play(step + 1 < count() ? step : 0);
   else if (frame) stop(), show(Number(frame.dataset.t));
-  else if (event.target.closest(".let-go")) send(forced().filter((item) => item.step !== step));
-  else if (event.target.closest(".let-all-go")) send([]);
+  else if (event.target.closest('[aria-disabled="true"]')) return;
+  else if (event.target.closest(".let-go")) release(held.filter((force) => !ofThisStep(force)));
+  else if (event.target.closest(".let-all-go")) release([]);
 });
 element.addEventListener("input", (event) => {
   if (event.target.matches("input.step")) stop(), show(Number(event.target.value) - 1);
@@ -207,13 +235,12 @@ element.addEventListener("input", (event) => {
     const size = Number(event.target.value);
     stop();
     within(look);
+    hold(look, { ...windowOf(look), width: size * longer(look) });
     setSize(look, size);
-    preview(look, { ...currentWindow(look), size });
   }
 });
 element.addEventListener("change", (event) => {
-  if (!event.target.matches("input.extent")) return;
-  force({ ...currentWindow(event.target.closest(".look")), size: Number(event.target.value) });
+  if (event.target.matches("input.extent")) send();
 });
 element.addEventListener("pointerdown", startMoving);
 element.addEventListener("pointermove", keepMoving);
@@ -223,7 +250,10 @@ element.addEventListener("keydown", nudge);
 
 function arrived() {
   if (!view()) return stop();
-  if (view().dataset.run === run) return show(step);
+  const other = view().dataset.run !== run;
+  if (other || answered()) held = JSON.parse(view().dataset.forced);
+  turn = Math.max(turn, Number(view().dataset.turn));
+  if (!other) return show(step);
   run = view().dataset.run;
   play(0);
 }

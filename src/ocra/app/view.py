@@ -19,20 +19,25 @@ _FORCE = """<div class="force">
 <p>Point at the picture to move <b>glimpse <span class="number">1</span></b>.</p>
 <label>Size <input type="range" class="extent" min="0.1" max="1.5" step="0.01" value="1"
  aria-label="Size of the window"><output></output></label>
-<span class="release"><button type="button" class="let-go" disabled>Release it</button>
-<button type="button" class="let-all-go" disabled>Release all</button></span></div>"""
+<span class="release"><button type="button" class="let-go" aria-disabled="true">Release it</button>
+<button type="button" class="let-all-go" aria-disabled="true">Release all</button></span></div>"""
 
 
-def render(subject: Subject, looks: Sequence[Look], forced: Sequence[Force], run: int) -> str:
-    """The whole view. `run` changes when the glimpses are to be played from the first."""
+def render(
+    subject: Subject, looks: Sequence[Look], forced: Sequence[Force], run: int = 0, turn: int = 0
+) -> str:
+    """The whole view.
+
+    `run` changes when the glimpses are to be played from the first, `turn` says which change to the forced
+    windows is answered.
+    """
     steps = max(look.glimpses for look in looks)
     windows = escape(json.dumps([vars(force) for force in forced]))
     articles = "".join(_article(look, subject) for look in looks)
     return (
-        f'<section class="ocra-view" data-run="{run}" data-steps="{steps}" data-forced="{windows}">'
-        f"{_transport(subject, steps)}"
-        f'<div class="looks {"two" if len(looks) > 1 else "one"}">{articles}</div>'
-        f"{_preparation(looks[0].steps)}</section>"
+        f'<section class="ocra-view" data-run="{run}" data-turn="{turn}" data-steps="{steps}" '
+        f'data-forced="{windows}">{_transport(subject, steps)}'
+        f'<div class="looks {"two" if len(looks) > 1 else "one"}">{articles}</div></section>'
     )
 
 
@@ -54,7 +59,7 @@ def _transport(subject: Subject, steps: int) -> str:
     return (
         f'<div class="transport">{_PLAY}'
         f'<input type="range" class="step" min="1" max="{steps}" value="{steps}" aria-label="Glimpse">'
-        f'<output class="count">Glimpse {steps} of {steps}</output>'
+        f'<output class="count" aria-live="polite">Glimpse {steps} of {steps}</output>'
         f'<p class="subject"><span>{escape(subject.title)}</span>{truth}</p></div>'
     )
 
@@ -62,13 +67,16 @@ def _transport(subject: Subject, steps: int) -> str:
 def _article(look: Look, subject: Subject) -> str:
     """One column: the answer, the image with the windows, and what the network makes of them."""
     config = look.network.config
+    placement = json.dumps([*look.placement.scale, *look.placement.offset])
     gaze = f"{stage(look)}{_FORCE if config.attention else ''}{film(look)}"
     return (
         f'<article class="look" data-model="{escape(look.network.name)}" data-w="{config.width}" '
         f'data-h="{config.height}" data-m="{margin(look):g}" data-movable="{int(config.attention)}" '
+        f'data-placement="{placement}" '
         f'data-steps="{escape(json.dumps(steps_of(look), separators=(",", ":")))}">'
         f'{verdict(look, subject)}<div class="panels"><div class="gaze">{gaze}</div>'
-        f'<div class="insight">{reads(look)}{draws(look)}{capsules(look)}</div></div></article>'
+        f'<div class="insight">{reads(look)}{draws(look)}{capsules(look)}</div></div>'
+        f"{_preparation(look.steps)}</article>"
     )
 
 
