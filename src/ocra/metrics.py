@@ -42,7 +42,6 @@ def predicted_counts(scores: Tensor, rule: AnswerRule) -> Tensor:
         # The margin loss never holds a class that is there down to its count, so one that occurs at most once
         # may well score three.
         return (scores + 0.5).floor().clamp(min=0, max=None if rule.repeats else 1)
-    counts = torch.zeros_like(scores)
     left = scores.new_full((len(scores), 1), rule.objects)
     remaining = scores.clone()
     said = []
@@ -50,16 +49,16 @@ def predicted_counts(scores: Tensor, rule: AnswerRule) -> Tensor:
         highest, chosen = remaining.max(1, keepdim=True)
         times = (highest + REPEAT_MARGIN).floor().clamp(min=1) if rule.repeats else torch.ones_like(highest)
         times = torch.minimum(times, left)
-        counts.scatter_add_(1, chosen, times)
         said.append((highest, chosen, times))
         left = left - times
         # A class is spent once chosen, and once all objects are named the others keep their place in `remaining`.
         remaining = torch.where(times > 0, remaining.scatter(1, chosen, -math.inf), remaining)
-    best_left_out = torch.where(counts > 0, -math.inf, scores).amax(1, keepdim=True)
     highest, chosen, times = (torch.cat(column, 1) for column in zip(*said, strict=True))
+    counts = torch.zeros_like(scores).scatter(1, chosen, times)
+    best_left_out = torch.where(counts > 0, -math.inf, scores).amax(1, keepdim=True)
     same_score = highest[:, :, None] == highest[:, None, :]
     tossed = (same_score & (times[:, :, None] != times[:, None, :])).any(2)
-    counts.scatter_(1, chosen, torch.where(tossed, 0, times))
+    counts = counts.scatter(1, chosen, torch.where(tossed, 0, times))
     return torch.where(scores > best_left_out, counts, 0)
 
 

@@ -18,6 +18,7 @@ from PIL import Image
 from torch import Tensor
 
 from .config import ModelConfig
+from .data.config import DIGIT_TASKS
 from .data.pictures import fit_pixels
 from .errors import OcraError
 from .images import Picture
@@ -108,7 +109,7 @@ def prepare(
         raise OcraError(f"invert must be auto, yes or no, not '{invert}'.")
     if fit not in ("auto", "content", "whole", "stretch"):
         raise OcraError(f"fit must be auto, content, whole or stretch, not '{fit}'.")
-    digits = task in ("multimnist", "cluttered")
+    digits = task in DIGIT_TASKS
     as_it_is = fit == "auto" and (picture.width, picture.height) == (config.width, config.height)
     if fit == "auto":
         fit = "whole" if as_it_is else _usual_fit(task)

@@ -1,4 +1,4 @@
-"""Small saved models, and the page served by a process of its own to a real Chromium."""
+"""The page served, with small models, by a process of its own to a real Chromium."""
 
 import os
 import queue
@@ -9,21 +9,17 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import urlparse
 
 import pytest
-import torch
+from visitors import Visitor, save_model
 
 from ocra.app.networks import Networks
-from ocra.config import ModelConfig
-from ocra.model import OCRA
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 SWITCHES = [
     "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update",
     "--disable-sync", "--no-first-run",
 ]  # fmt: skip
-SMALL = {"filters": 4, "hidden": 32, "primary_capsules": 8, "primary_size": 4, "capsule_size": 4}
 # Serves the page, and notes every address outside this machine that the process tries to reach.
 PROGRAM = """
 import socket, sys
@@ -38,42 +34,6 @@ torch.set_num_threads(1)
 from ocra.commands.app import main
 main(sys.argv[2:])
 """
-
-
-STROKES = [
-    [(0.2, 0.3), (0.4, 0.2), (0.4, 0.45), (0.3, 0.5), (0.45, 0.55), (0.4, 0.8), (0.2, 0.75)],
-    [(0.5, 0.2), (0.8, 0.2), (0.6, 0.8)],
-]
-
-MEASURE_WINDOW = """async (look) => {
-    const [window, picture] = [".window", ".picture"].map((name) => look.querySelector(name));
-    await Promise.all(window.getAnimations().map((animation) => animation.finished));
-    const [inner, outer] = [window, picture].map((element) => element.getBoundingClientRect());
-    const scale = look.dataset.w / outer.width;
-    const [left, top] = [inner.left - outer.left, inner.top - outer.top];
-    return {x: (left + inner.width / 2) * scale - 0.5, y: (top + inner.height / 2) * scale - 0.5,
-            width: inner.width * scale};
-}"""
-
-
-def save_model(
-    folder: Path,
-    seed: int,
-    task: str = "multimnist",
-    names: list[str] | None = None,
-    root: Path | None = None,
-    **options: object,
-) -> str:
-    """Write a small untrained model and return its folder."""
-    torch.manual_seed(seed)
-    model = OCRA(ModelConfig(**{**SMALL, **options}))
-    if model.config.attention:
-        with torch.no_grad():  # windows that differ from step to step, as trained ones do
-            model.read_attention.weight.mul_(40)
-            model.read_attention.bias.copy_(torch.tensor([0.2, -0.1, 0.0, -0.5]))
-    saved = {"name": task, "root": root and str(root), "class_names": names}
-    model.save_pretrained(folder, task=saved, class_names=names)
-    return str(folder)
 
 
 @pytest.fixture(scope="session")
@@ -143,42 +103,6 @@ def browser() -> Iterator[object]:
         chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=SWITCHES)
         yield chromium
         chromium.close()
-
-
-class Visitor:
-    """One browser context with its page, and everything that went wrong in it."""
-
-    def __init__(self, browser, url: str, **options: object) -> None:
-        self.context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}, **options})
-        self.page = self.context.new_page()
-        self.page.set_default_timeout(60_000)
-        self.errors: list[str] = []
-        self.hosts: set[str] = set()
-        self.page.on("console", lambda message: message.type == "error" and self.errors.append(message.text))
-        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
-        self.page.on("request", lambda request: self.hosts.add(urlparse(request.url).hostname or ""))
-        self.page.goto(url)
-        self.page.wait_for_selector(".look")
-
-    def draw(self, strokes: list = STROKES) -> None:
-        box = self.page.locator(".ocra-pad canvas").bounding_box()
-        for stroke in strokes:
-            places = [(box["x"] + x * box["width"], box["y"] + y * box["height"]) for x, y in stroke]
-            self.page.mouse.move(*places[0])
-            self.page.mouse.down()
-            for place in places[1:]:
-                self.page.mouse.move(*place, steps=3)
-            self.page.mouse.up()
-
-    def wait_for_subject(self, title: str) -> None:
-        self.page.locator(".transport .subject", has_text=title).wait_for()
-
-    def text(self, selector: str) -> str:
-        return self.page.locator(selector).first.inner_text()
-
-    def window(self) -> dict[str, float]:
-        """The current window in pixels of the model's image, from the place it has on the screen."""
-        return self.page.locator(".look").first.evaluate(MEASURE_WINDOW)
 
 
 @pytest.fixture

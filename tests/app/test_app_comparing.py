@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 import torch
-from conftest import save_model
 from PIL import Image
 from test_app_looking import CHOICE, dot, png
 from torch import Tensor
+from visitors import save_model
 
 from ocra.app import verdict
 from ocra.app.looking import Force, Look, look

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from conftest import Visitor
+from visitors import Visitor
 
 
 @contextmanager

@@ -7,8 +7,8 @@ import re
 
 import pytest
 import torch
-from conftest import save_model
 from PIL import Image
+from visitors import save_model
 
 from ocra.app.looking import Force, look
 from ocra.app.networks import Networks

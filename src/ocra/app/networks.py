@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 
 from ..config import ModelConfig
 from ..data import TaskConfig
+from ..data.config import saved_settings
 from ..errors import OcraError
 from ..inference import Knowledge
 from ..model import OCRA
@@ -96,11 +96,7 @@ def _task_config(saved: Any, name: str, config: ModelConfig) -> TaskConfig:
     """The task as saved with the weights, or one of that name; a folder of another machine is forgotten."""
     channels, height, width = config.image_shape
     values: dict[str, Any] = {"channels": channels, "height": height, "width": width}
-    if isinstance(saved, dict):
-        known = {field.name for field in dataclasses.fields(TaskConfig)}
-        values |= {key: value for key, value in saved.items() if key in known and value is not None}
-    if "class_names" in values:
-        values["class_names"] = tuple(values["class_names"])
+    values |= saved_settings(saved, name)
     if not (values.get("root") and Path(values["root"]).is_dir()):
         values["root"] = None
     return TaskConfig(**{**values, "name": name, "download": False})

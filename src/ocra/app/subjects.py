@@ -12,6 +12,7 @@ import numpy as np
 from torch import Tensor
 
 from ..data import Task, TaskConfig, make_task
+from ..data.config import DIGIT_TASKS
 from ..errors import OcraError
 from ..images import Picture, read_picture
 from ..inference import NO_DIGIT
@@ -141,7 +142,7 @@ def _open(config: TaskConfig) -> tuple[Task, str]:
     try:
         return _test_split(config), ""
     except OcraError:
-        if config.name not in ("multimnist", "cluttered") or config.digits == "glyphs":
+        if config.name not in DIGIT_TASKS or config.digits == "glyphs":
             raise
         note = (
             "MNIST is not on this machine, so these digits are drawn from fonts: see `ocra data fetch mnist`."

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from ..data import TaskConfig, make_task
+from ..data.config import DIGIT_TASKS
 from ..errors import OcraError, UsageError
 from ..machine import cores
 from ..presets import Spec, preset
@@ -160,8 +161,8 @@ def _started(folder: str, jobs: Sequence[Job]) -> Iterator[list[subprocess.Popen
 
 def measure_data(seconds: float = 1.0, batch: int = 128) -> dict[str, float]:
     """Images per second that one core makes of each generated task, from glyph digits."""
-    speeds = {}
-    for name in ("multimnist", "cluttered"):
+    speeds: dict[str, float] = {}
+    for name in DIGIT_TASKS:
         task = make_task(TaskConfig(name=name, digits="glyphs"), "train")
         task.batch(np.arange(batch))
         start, count = time.process_time(), 0

@@ -19,6 +19,7 @@ import torch
 import torch.distributed as dist
 
 from ..data import Batch, TaskConfig, make_task
+from ..data.config import DIGIT_TASKS
 from ..losses import compute_losses
 from ..model import OCRA
 from ..presets import Spec
@@ -144,7 +145,7 @@ def _inference_step(job: Job) -> Callable[[], None]:
 
 def sample_batch(spec: Spec, size: int) -> Batch:
     """Images of the task, made of glyph digits; noise stands in for photographs."""
-    if spec.task.name in ("multimnist", "cluttered"):
+    if spec.task.name in DIGIT_TASKS:
         config = TaskConfig(name=spec.task.name, digits="glyphs", size=spec.task.size)
         return make_task(config, "test").batch(list(range(size)))
     images = torch.rand(size, *spec.model.image_shape, generator=torch.Generator().manual_seed(0))

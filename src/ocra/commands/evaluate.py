@@ -16,12 +16,12 @@ from tyro.conf import Positional, arg
 from ocra.commands import parse
 from ocra.commands.sources import task_config
 from ocra.data import make_task
+from ocra.data.config import DIGIT_TASKS
 from ocra.errors import UsageError
 from ocra.evaluation import Evaluation, evaluate
 from ocra.pretrained import load_with_metadata
 
 MOST_CONFUSIONS = 10
-DIGIT_TASKS = ("multimnist", "cluttered")
 # Below this many glimpses in all, compiling takes longer than it saves.
 WORTH_COMPILING = 1_000_000
 

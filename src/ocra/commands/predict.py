@@ -59,7 +59,8 @@ def predict(
     failed = seen = 0
     named = set(images)
     files = [file for file in find_pictures(images) if file in named or not _is_own_figure(file, save)]
-    taken = {Path(file).resolve() for file in files}  # no figure may replace a picture
+    # No figure may replace a picture.
+    taken = {Path(file).resolve() for file in files} if save is not None else set()
     for batch in in_batches(prepare_pictures(files, network, invert, fit)):
         answers = _recognise(network, [item for _, item in batch], glimpses, save, taken)
         for (file, item), answer in zip(batch, answers, strict=True):
@@ -102,12 +103,12 @@ def _recognise(
 
 def _is_own_figure(file: str, folder: Path | None) -> bool:
     """Whether a file that was found, not named, is a figure that an earlier run left in --save."""
-    from ocra.viz.style import MAKER
-
-    if folder is None or Path(file).resolve().parent != folder.resolve() or not file.endswith(FIGURES):
+    if folder is None or not file.endswith(FIGURES) or Path(file).resolve().parent != folder.resolve():
         return False
+    from ocra.viz.style import MAKER  # with it comes matplotlib
+
     try:
-        with Image.open(file) as image:
+        with Image.open(file, formats=["PNG"]) as image:
             return image.info.get("Software") == MAKER
     except (OSError, SyntaxError):
         return False

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
 
 from ocra.data import Batch, Task, TaskConfig, make_task
+from ocra.data.config import saved_settings
 from ocra.errors import OcraError, UsageError
 from ocra.images import find_pictures
 from ocra.inference import NO_DIGIT, Knowledge, picture_for, view
@@ -92,12 +93,8 @@ def task_config(model: OCRA, metadata: dict[str, Any], name: str | None = None) 
 
     Pictures of a folder are made in the size that the model takes.
     """
-    saved = metadata.get("task")
     name = name or Knowledge.of(model, metadata).task
-    values: dict[str, Any] = {"name": name}
-    if isinstance(saved, dict) and saved.get("name") == name:
-        known = {field.name for field in fields(TaskConfig)}
-        values = {key: tuple(v) if isinstance(v, list) else v for key, v in saved.items() if key in known}
+    values: dict[str, Any] = {**saved_settings(metadata.get("task"), name), "name": name}
     if name == "folder":
         values["channels"], values["height"], values["width"] = model.config.image_shape
     return TaskConfig(**values)

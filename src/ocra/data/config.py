@@ -1,7 +1,10 @@
 """The description of a task, as saved with a model and shown by the command line."""
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, fields
+from typing import Any, Literal
+
+DIGIT_TASKS: tuple[Literal["multimnist", "cluttered"], ...] = ("multimnist", "cluttered")
+"""Tasks made of single digits, of MNIST or of glyphs."""
 
 
 @dataclass(frozen=True)
@@ -38,3 +41,18 @@ class TaskConfig:
     """folder: width that pictures are resized and padded to."""
     class_names: tuple[str, ...] | None = None
     """folder: names of the classes, in order. Default: every label in labels.csv, sorted."""
+
+
+def saved_settings(saved: object, name: str) -> dict[str, Any]:
+    """What was saved with weights of the settings of the task of this name, as far as this version knows them.
+
+    saved: whatever stands under "task" in their config.json; only an object of that task has settings.
+    """
+    if not isinstance(saved, dict) or saved.get("name", name) != name:
+        return {}
+    known = {field.name for field in fields(TaskConfig)}
+    return {
+        key: tuple(value) if isinstance(value, list) else value
+        for key, value in saved.items()
+        if key in known and value is not None
+    }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from ..data.config import DIGIT_TASKS
 from ..presets import PRESETS
 from ..training.schedule import guide_end
 from .groups import test_of
@@ -222,7 +223,7 @@ def _figures(name: str, result: Result) -> str:
         "reconstruction MSE",
     ]
     parts = ["## Test", markdown_table(titles, rows)]
-    if result.config["task"]["name"] in ("multimnist", "cluttered"):
+    if result.config["task"]["name"] in DIGIT_TASKS:
         parts.append(
             "The interval is for more images of the same test digits; for other digits it would be wider."
         )
