@@ -108,7 +108,7 @@ def test_window_that_is_drawn_in_one_column_is_the_same_part_of_the_picture_in_t
     visitor.page.get_by_label("Compare side by side").click()
     visitor.page.locator(".looks.two").wait_for()
     choose(visitor, "ocra-other", "clutter")
-    visitor.page.locator('[data-model="clutter"]').wait_for()
+    visitor.wait_until_shown('[data-model="clutter"]')
     for column, turn in ((0, 1), (1, 2)):
         visitor.page.locator(".look").nth(column).locator(".film button").nth(1).click()
         point(visitor, 0.25, 0.75, column)
@@ -142,6 +142,6 @@ def test_drawing_stays_as_it_was_shown_when_another_model_brings_another_pen(vis
     pad = visitor.page.locator(".ocra-pad canvas")
     shown = pad.evaluate("(canvas) => canvas.toDataURL()")
     choose(visitor, "ocra-model", "clutter")
-    visitor.page.locator('[data-model="clutter"]').wait_for()
+    visitor.wait_until_shown('[data-model="clutter"]')
     visitor.page.locator('.ocra-pad[data-pen="0.026"]').wait_for()
     assert pad.evaluate("(canvas) => canvas.toDataURL()") == shown

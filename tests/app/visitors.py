@@ -58,7 +58,11 @@ class Visitor:
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))
         self.page.on("request", lambda request: self.hosts.add(urlparse(request.url).hostname or ""))
         self.page.goto(url)
-        self.page.wait_for_selector(".look")
+        self.wait_until_shown()
+
+    def wait_until_shown(self, look: str = ".look") -> None:
+        """Wait until the page has taken up a pass that arrived: only then does it know its own step."""
+        self.page.locator(f"{look} .film .now").first.wait_for(state="attached")
 
     def draw(self, strokes: list = STROKES) -> None:
         box = self.page.locator(".ocra-pad canvas").bounding_box()
@@ -72,6 +76,7 @@ class Visitor:
 
     def wait_for_subject(self, title: str) -> None:
         self.page.locator(".transport .subject", has_text=title).wait_for()
+        self.wait_until_shown()
 
     def text(self, selector: str) -> str:
         return self.page.locator(selector).first.inner_text()
