@@ -106,7 +106,7 @@ def test_window_that_is_drawn_in_one_column_is_the_same_part_of_the_picture_in_t
     visitor.draw()
     visitor.wait_for_subject("Your drawing")
     visitor.page.get_by_label("Compare side by side").click()
-    visitor.page.locator(".looks.two").wait_for()
+    visitor.wait_until_shown(".looks.two")
     choose(visitor, "ocra-other", "clutter")
     visitor.wait_until_shown('[data-model="clutter"]')
     for column, turn in ((0, 1), (1, 2)):

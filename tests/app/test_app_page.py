@@ -131,7 +131,7 @@ def test_a_path_that_was_not_uploaded_is_refused_and_left_alone(server, tmp_path
 def test_two_models_side_by_side(visit):
     visitor = visit()
     visitor.page.get_by_label("Compare side by side").click()
-    visitor.page.locator(".looks.two").wait_for()
+    visitor.wait_until_shown(".looks.two")
     names = visitor.page.locator(".look").evaluate_all("looks => looks.map((look) => look.dataset.model)")
     assert names == ["three", "five"]
     assert visitor.text(".count") == "Glimpse 5 of 5"
@@ -150,7 +150,7 @@ def test_two_visitors_at_once_keep_their_own_pictures(visit):
     second.page.mouse.click(box["x"] + 30, box["y"] + 30)
     second.page.locator(".window.forced").wait_for()
     first.page.get_by_label("Compare side by side").click()
-    first.page.locator(".looks.two").wait_for()
+    first.wait_until_shown(".looks.two")
     assert "Your drawing" in first.text(".transport .subject")
     assert first.page.locator(".window.forced").count() == 0
     assert "Test picture 1" in second.text(".transport .subject")
@@ -163,7 +163,7 @@ def test_a_phone_shows_all_of_it_without_scrolling_sideways(visit):
     )
     page = visitor.page
     page.get_by_label("Compare side by side").click()
-    page.locator(".looks.two").wait_for()
+    visitor.wait_until_shown(".looks.two")
     page.locator(".stage").first.tap()
     page.locator(".window.forced").first.wait_for()
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
