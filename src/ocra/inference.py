@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from .config import ModelConfig
+from .data.task import NO_DIGIT
 from .errors import OcraError
 from .images import read_picture
 from .metrics import AnswerRule, predicted_counts
@@ -20,7 +21,6 @@ from .pretrained import load_with_metadata
 from .trace import Trace
 
 Source = str | os.PathLike[str]
-NO_DIGIT = 10
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from .commands.sources import Network, load_network, truths_of
+from .commands.sources import Network, load_network
 from .data import Task, make_task
 from .errors import OcraError
 from .evaluation import Evaluation, evaluate
@@ -205,7 +205,7 @@ def _records(network: Network, task: Task, indices: range) -> list[Record]:
         batch.images,
         network.model.config,
         network.knowledge,
-        truths=truths_of(batch, task),
+        truths=batch.names(task.class_names),
         titles=[f"image {i}" for i in indices],
     )
 

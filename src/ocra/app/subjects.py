@@ -15,7 +15,6 @@ from ..data import Task, TaskConfig, make_task
 from ..data.config import DIGIT_TASKS
 from ..errors import OcraError
 from ..images import Picture, read_picture
-from ..inference import NO_DIGIT
 from ..preparation import Invert, Placement, Prepared, prepare
 from .networks import Network
 
@@ -98,7 +97,7 @@ def from_task(name: str, number: float | None, network: Network) -> Subject:
         f"Test picture {index:,}",
         _as_picture(image, f"Test picture {index}"),
         exact=image,
-        truth=_truth(task, batch.counts[0], None if batch.sequence is None else batch.sequence[0]),
+        truth=batch.names(task.class_names)[0],
         is_number=batch.sequence is not None,
         note=note,
     )
@@ -148,17 +147,6 @@ def _open(config: TaskConfig) -> tuple[Task, str]:
             "MNIST is not on this machine, so these digits are drawn from fonts: see `ocra data fetch mnist`."
         )
         return _test_split(replace(config, digits="glyphs", root=None)), note
-
-
-def _truth(task: Task, counts: Tensor, sequence: Tensor | None) -> tuple[str, ...]:
-    """The names of what is in a picture; a house number from left to right."""
-    if sequence is not None:
-        return tuple(str(digit) for digit in sequence.tolist() if digit != NO_DIGIT)
-    return tuple(
-        name
-        for name, count in zip(task.class_names, counts.int().tolist(), strict=True)
-        for _ in range(count)
-    )
 
 
 def _as_picture(image: Tensor, name: str) -> Picture:

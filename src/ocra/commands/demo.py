@@ -21,7 +21,7 @@ from ..viz.grid import draw_grid
 from ..viz.record import Record, records
 from ..viz.style import save_figure
 from . import parse
-from .sources import task_config, truths_of
+from .sources import task_config
 
 PREFERRED = "multimnist-3"
 SHOWN, IN_GRID = 6, 50
@@ -61,7 +61,7 @@ def demo(out: Path = Path("demo"), images: int = 3000, weights: str = PREFERRED)
         batch.images,
         model.config,
         Knowledge.of(model, metadata),
-        truths=truths_of(batch, task),
+        truths=batch.names(task.class_names),
         titles=[f"test image {i}" for i in range(IN_GRID)],
     )
     console.print(_answers(seen[:SHOWN]))

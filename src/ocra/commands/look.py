@@ -19,7 +19,6 @@ from ocra.commands.sources import (
     load_network,
     pass_over,
     task_for,
-    truths_of,
 )
 from ocra.data import Task
 from ocra.errors import OcraError, UsageError
@@ -135,7 +134,7 @@ def _records(network: Network, task: Task, first: int, end: int, glimpses: int |
             batch.images,
             network.model.config,
             network.knowledge,
-            truths=truths_of(batch, task),
+            truths=batch.names(task.class_names),
             titles=[f"{task.name} {task.split} image {i} · {network.name}" for i in indices],
         )
 

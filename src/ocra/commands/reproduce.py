@@ -60,13 +60,11 @@ def reproduce(
         processes: Processes that share each run. 0: one for each core, or a single one with --ray.
         quiet: Show no progress of single runs.
     """
-    if table_only:
-        _check_results(results)
-    else:
+    if not table_only:
         if images is not None and budget is not None:
             raise UsageError("Give either --images or --budget, not both.")
         _make_runs(table, seeds, recipe, images, budget, runs, results, out, ray, processes, quiet)
-    write_page(results, out)
+    write_page(results, out, empty=not table_only)
     print(f"{out} written from the results in {results}")
 
 
@@ -96,21 +94,15 @@ def _make_runs(
         run_side_by_side(jobs, runs, results, address=ray, processes=processes or 1, after=after)
 
 
-def _check_results(results: Path) -> None:
-    """Refuse to write a page of nothing over one with results."""
-    from ocra.reproduce.results import read_results
-
-    if not read_results(results):
-        raise UsageError(f"There are no recorded results in {results}; say with --results where they are.")
-
-
-def write_page(results: Path, out: Path) -> None:
-    """Write the tables and plots from what is recorded."""
+def write_page(results: Path, out: Path, empty: bool = True) -> None:
+    """Write the tables and plots from what is recorded; `empty`: even if that is nothing."""
     from ocra.reproduce.plots import draw_all
     from ocra.reproduce.results import read_results
     from ocra.reproduce.tables import report
 
     found = read_results(results)
+    if not found and not empty:
+        raise UsageError(f"There are no recorded results in {results}; say with --results where they are.")
     plots = draw_all(found, out.parent / "plots")
     try:
         write_text_atomically(out, report(found, plots, out.parent))

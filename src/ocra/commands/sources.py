@@ -9,11 +9,11 @@ from typing import Any, Literal
 
 import torch
 
-from ocra.data import Batch, Task, TaskConfig, make_task
+from ocra.data import Task, TaskConfig, make_task
 from ocra.data.config import saved_settings
 from ocra.errors import OcraError, UsageError
 from ocra.images import find_pictures
-from ocra.inference import NO_DIGIT, Knowledge, picture_for, view
+from ocra.inference import Knowledge, picture_for, view
 from ocra.model import OCRA
 from ocra.preparation import Fit, Invert, Prepared
 from ocra.pretrained import load_with_metadata
@@ -126,14 +126,3 @@ def task_for(
 def _shape(shape: tuple[int, int, int]) -> str:
     channels, height, width = shape
     return f"{width} × {height} pixels in {'grey' if channels == 1 else 'colour'}"
-
-
-def truths_of(batch: Batch, task: Task) -> list[tuple[str, ...]]:
-    """The names of the objects in each image; house numbers from left to right."""
-    if batch.sequence is not None:
-        return [tuple(str(d) for d in row if d != NO_DIGIT) for row in batch.sequence.tolist()]
-    names = task.class_names
-    return [
-        tuple(name for name, n in zip(names, row, strict=True) for _ in range(int(n)))
-        for row in batch.counts.tolist()
-    ]

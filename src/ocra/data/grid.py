@@ -8,7 +8,6 @@ import numpy as np
 import torch
 from PIL import Image, ImageDraw, ImageFont
 
-from ocra.data.svhn_cache import NO_DIGIT
 from ocra.data.task import Batch
 
 _CELL = 144
@@ -18,12 +17,8 @@ _TEXT = 15
 
 def captions(batch: Batch, class_names: tuple[str, ...]) -> list[str]:
     """What is in each picture: its class names, each as often as it occurs; of a house number, the number."""
-    if batch.sequence is not None:
-        return ["".join(str(digit) for digit in row if digit != NO_DIGIT) for row in batch.sequence.tolist()]
-    return [
-        "  ".join(name for name, times in zip(class_names, row, strict=True) for _ in range(int(times)))
-        for row in batch.counts.tolist()
-    ]
+    between = "" if batch.sequence is not None else "  "
+    return [between.join(names) for names in batch.names(class_names)]
 
 
 def draw_grid(batch: Batch, class_names: tuple[str, ...], columns: int = 8) -> Image.Image:

@@ -22,13 +22,12 @@ from ocra.data.svhn_cache import (
     AFTER,
     BEFORE,
     LONGEST,
-    NO_DIGIT,
     SIZE,
     WIDE_SPAN,
     PreparedNumbers,
     prepared_numbers,
 )
-from ocra.data.task import Batch, Parts, Task
+from ocra.data.task import NO_DIGIT, Batch, Parts, Task
 from ocra.errors import UsageError
 
 VALIDATION_NUMBERS = 3_000

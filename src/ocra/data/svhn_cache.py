@@ -19,12 +19,12 @@ from PIL import Image, UnidentifiedImageError
 
 from ocra.data.locations import cache_folder
 from ocra.data.svhn_format import Archive, HouseNumber, find_archive, read_structure
+from ocra.data.task import NO_DIGIT
 from ocra.errors import OcraError
 from ocra.files import write_json_atomically
 
 SIZE = 64
 LONGEST = 5
-NO_DIGIT = 10
 WIDE_SIZE = 96
 WIDE_SPAN = 1.4
 """The wide crop, from which training pictures are sampled, spans 1.4 times the crop in x and y."""

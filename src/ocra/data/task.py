@@ -14,6 +14,9 @@ from torch.utils.data import Dataset
 from ocra.data.digits import SPLITS
 from ocra.errors import UsageError
 
+NO_DIGIT = 10
+"""Stands in a sequence where a house number has no further digit."""
+
 
 class Parts(NamedTuple):
     """What a picture is made of. A named tuple, so that a torch DataLoader can stack it."""
@@ -41,6 +44,15 @@ class Batch:
 
     def __len__(self) -> int:
         return len(self.images)
+
+    def names(self, class_names: tuple[str, ...]) -> list[tuple[str, ...]]:
+        """The objects in each picture, each as often as it occurs; of a house number the digits from the left."""
+        if self.sequence is not None:
+            return [tuple(str(digit) for digit in row if digit != NO_DIGIT) for row in self.sequence.tolist()]
+        return [
+            tuple(name for name, times in zip(class_names, row, strict=True) for _ in range(int(times)))
+            for row in self.counts.tolist()
+        ]
 
 
 class Task(Dataset[Any], ABC):
