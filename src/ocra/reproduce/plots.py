@@ -28,6 +28,7 @@ from ..viz.style import (
     SKY,
     VERMILLION,
     new_figure,
+    panel,
     save_figure,
     styled,
 )
@@ -64,8 +65,9 @@ def against_images(results: list[Result], title: str, others: list[Result] | Non
     are not known. Runs that were tested stand out; the best one of each preset ends with a dot.
     """
     with styled():
-        figure, axes = _axes("images seen", "validation error, %", title)
         presets = list(dict.fromkeys(result.preset for result in results))
+        beneath = 0.1 * (len(presets) + 5)  # for a legend of presets and four kinds of lines in two columns
+        figure, axes = _axes("images seen", "validation error, %", title, beneath)
         best = _best_of_each(results)
         for result in sorted(results, key=lambda result: test_of(result) is not None):
             colour = COLOURS[presets.index(result.preset) % len(COLOURS)]
@@ -102,7 +104,7 @@ def against_images(results: list[Result], title: str, others: list[Result] | Non
         axes.xaxis.set_minor_formatter(NullFormatter())
         axes.set_yscale("log")
         _plain_percent(axes)
-        axes.legend(frameon=False)
+        figure.legend(frameon=False, loc="lower left", ncols=2, bbox_to_anchor=(0.1, 0))
     return figure
 
 
@@ -177,9 +179,10 @@ def until_error(result: Result, error: float = AUTHORS_ERROR) -> Figure:
     return figure
 
 
-def _axes(across: str, up: str, title: str) -> tuple[Figure, Axes]:
-    figure = new_figure(6.4, 3.8)
-    axes = figure.add_axes((0.11, 0.14, 0.86, 0.76))
+def _axes(across: str, up: str, title: str, beneath: float = 0) -> tuple[Figure, Axes]:
+    """Axes on a figure of their own, with some inches left free beneath them."""
+    figure = new_figure(6.4, 3.8 + beneath)
+    axes = panel(figure, 0.7, 0.38, 5.5, 2.89)
     axes.set_xlabel(across)
     axes.set_ylabel(up)
     axes.set_title(title, loc="left")
