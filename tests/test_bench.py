@@ -7,6 +7,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from ocra import OCRA
+from ocra.benchmark import measure as measuring
 from ocra.benchmark import multiply_adds
 from ocra.cli import main
 from ocra.presets import preset
@@ -36,6 +37,16 @@ def test_bench_prints_one_json_object_with_every_figure(capsys: pytest.CaptureFi
     assert (row["preset"], row["mode"], row["batch"], row["processes"]) == ("multimnist-3", "train", 16, 2)
     assert row["images_per_second"] > 0 and 0 < row["share_of_peak"] < 1
     assert row["times_plain"] > 0 and row["peak_memory_mb"] > 0
+
+
+def test_left_to_itself_bench_takes_as_many_processes_as_share_the_batch_equally(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    taken: list[int] = []
+    monkeypatch.setattr(measuring, "cores", lambda: 6)
+    monkeypatch.setattr(measuring, "measure", lambda spec, mode, batch, count, *_, **__: taken.append(count))
+    measuring.measure_all(["multimnist-3"], ["train"])
+    assert taken == [4]
 
 
 def test_bench_of_an_unknown_preset_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:

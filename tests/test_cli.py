@@ -88,7 +88,21 @@ def test_every_command_has_help_with_an_example(command: str, capsys: pytest.Cap
         (["train", "--config", "no-such.json"], 1, "no-such.json does not exist"),
         (["train", "--config", str(Path(__file__).parent)], 1, "Is a directory"),
         (["train", "--resume", "no-such-run"], 1, "no-such-run holds no run to resume"),
-        (["train", "--seed", "3", "multimnist-3"], 2, "Say what to train"),
+        (["train", "--seed", "3", "multimnist-3"], 2, "Write the preset first: ocra train multimnist-3"),
+        (
+            [
+                "train",
+                "multimnist-3",
+                "--task.digits",
+                "glyphs",
+                "--model.readout-digits",
+                "5",
+                "--model.glimpses",
+                "12",
+            ],
+            2,
+            "--model.readout-digits 5 does not fit the task",
+        ),
         (["evaluate", "multimnist-3", "--threads", "-1"], 2, "--threads must be at least 1"),
         (
             ["evaluate", "multimnist-3", "--digits", "glyphs", "--images", "8", "--glimpses", "0"],

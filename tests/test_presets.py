@@ -115,3 +115,5 @@ def test_the_papers_figure_stays_with_the_papers_task(monkeypatch: pytest.Monkey
     assert own == preset("multimnist-3")
     drawn = fit_to_task(replace(own, task=replace(own.task, digits="glyphs")))
     assert (drawn.name, drawn.paper_error) == ("multimnist-3", "")
+    once = fit_to_task(replace(own, model=replace(own.model, glimpses=1)))
+    assert (once.name, once.description, once.paper_error) == ("multimnist-3", "", "")

@@ -10,6 +10,14 @@ from .errors import OcraError
 from .files import unknown_option
 
 
+def check_switches(config: Any, prefix: str) -> None:
+    """Refuse anything but true and false for the switches of a config: the word "no" would count as yes."""
+    for item in dataclasses.fields(config):
+        value = getattr(config, item.name)
+        if item.type in (bool, "bool") and not isinstance(value, bool):
+            raise OcraError(f"{prefix}.{item.name} must be true or false, not {value!r}.")
+
+
 @dataclass(frozen=True)
 class ModelConfig:
     """Everything that defines the network; nothing about data, loss or training."""
@@ -77,6 +85,7 @@ class ModelConfig:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
                 raise OcraError(f"model.{name} must be a whole number of at least {least}, not {value!r}.")
+        check_switches(self, "model")
         if self.channels not in (1, 3):
             raise OcraError(f"model.channels must be 1 (grey) or 3 (colour), not {self.channels!r}.")
         if self.coupling not in ("maxmin", "softmax"):

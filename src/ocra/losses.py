@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple
 import torch.nn.functional as F
 from torch import Tensor
 
+from .config import check_switches
 from .data.task import Batch
 from .errors import OcraError
 from .guidance import guide_loss
@@ -53,6 +54,7 @@ class LossConfig:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
                 raise OcraError(f"loss.{name} must be a number of at least 0, not {value!r}.")
+        check_switches(self, "loss")
         if self.excess_weight and self.normalise_scores:
             raise OcraError(
                 "loss.excess_weight needs scores that count: set loss.normalise_scores to false, or it to 0."

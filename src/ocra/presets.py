@@ -39,6 +39,8 @@ class Spec:
     """The run."""
 
     def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name.strip(".") or {"/", "\\"} & set(self.name):
+            raise OcraError(f"name must be a word that can name a folder, not {self.name!r}.")
         if isinstance(self.seed, bool) or not isinstance(self.seed, int) or not 0 <= self.seed < 2**63:
             raise OcraError(f"seed must be a whole number from 0 to 2**63 - 1, not {self.seed!r}.")
 
@@ -109,7 +111,9 @@ def _without_foreign_names(spec: Spec) -> Spec:
         extra=known.task.extra,
         class_names=None,
     )
-    return spec if own == known.task else replace(spec, paper_error="")
+    if own != known.task or spec.model != known.model:
+        return replace(spec, description="", paper_error="")
+    return spec
 
 
 MULTIMNIST = TaskConfig(name="multimnist")

@@ -57,11 +57,12 @@ def holder_of(lock: Path) -> int | None:
 
 
 def kill_once_it_has_saved(folder: Path, killed: list[int]) -> None:
-    """Kill the worker of a run, without warning, when the run has its first checkpoint."""
+    """Kill the worker of a run, without warning, when it has a checkpoint of something learnt."""
     end = time.monotonic() + 100
     while time.monotonic() < end and not killed:
         holder = holder_of(folder / ".lock")
-        if holder is not None and any((folder / "checkpoints").glob("0*.safetensors")):
+        saved = [int(path.stem) for path in (folder / "checkpoints").glob("0*.safetensors")]
+        if holder is not None and any(saved):
             os.kill(holder, signal.SIGKILL)
             killed.append(holder)
         time.sleep(0.02)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -25,8 +26,14 @@ from ocra.reproduce.results import (
     with_earlier_evaluations,
     write_result,
 )
+from ocra.reproduce.runner import outcome
 from ocra.reproduce.scores import condense, glimpse_series, main_evaluation
 from ocra.reproduce.settings import differences, portable, recorded_source, source_name
+from ocra.training.checkpoints import Checkpoints
+from ocra.training.distribution import Group
+from ocra.training.folder import read_spec
+from ocra.training.initialise import build_model
+from ocra.training.state import State
 
 
 def test_a_run_is_recorded_with_what_it_was_and_what_it_cost(tiny_run: Path, tmp_path: Path) -> None:
@@ -190,6 +197,31 @@ def test_broken_results_are_told(tmp_path: Path, content: str, message: str) -> 
     (tmp_path / "bad.json").write_text(content)
     with pytest.raises(OcraError, match=rf"bad\.json.*{message}"):
         read_results(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"images": "many"}, {"validation": [[1]]}, {"validation": [["a", "b"]]}, {"evaluations": [{"n": 3}]},
+        {"evaluations": "none"}, {"config": {"model": {}, "task": {}, "loss": {}, "training": {}}},
+    ],
+)  # fmt: skip
+def test_results_without_their_figures_are_told(tmp_path: Path, wrong: dict[str, object]) -> None:
+    values = {**dataclasses.asdict(made_up("multimnist-3")), **wrong}
+    (tmp_path / "bad.json").write_text(json.dumps(values))
+    with pytest.raises(OcraError, match=r"bad\.json is no recorded result"):
+        read_results(tmp_path)
+
+
+def test_a_run_that_was_stopped_soon_is_recorded_with_its_cost(tiny_run: Path, tmp_path: Path) -> None:
+    for name in ("config.json", "log.jsonl"):
+        (tmp_path / name).write_bytes((tiny_run / name).read_bytes())
+    spec = read_spec(tmp_path / "config.json")
+    state = State(build_model(spec), spec.training, Group(), extras=0)
+    Checkpoints(tmp_path / "checkpoints").save(state.checkpoint())
+    result = from_run(tmp_path)
+    assert result.images == 320 and result.cpu_seconds > 0 and result.best_images > 0
+    assert outcome(result) == "stopped at 320 images"
 
 
 def test_evaluations_of_other_tasks_are_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,6 +12,7 @@ from ocra.cli import main as cli
 from ocra.presets import PRESETS
 from ocra.pretrained import read_metadata
 from ocra.reproduce.groups import group_results
+from ocra.reproduce.milestones import is_comparable
 from ocra.reproduce.plots import against_glimpses, against_images
 from ocra.reproduce.results import Result, write_result
 from ocra.reproduce.tables import report
@@ -63,6 +64,20 @@ def test_runs_of_other_lengths_or_settings_are_rows_of_their_own() -> None:
     results = [made_up("multimnist-3"), made_up("multimnist-3", images=1_000_000), other]
     assert len(group_results(results)) == 3
     assert "training.batch 32" in report(results)
+
+
+@pytest.mark.parametrize(
+    ("part", "name", "value"),
+    [("task", "digits", "glyphs"), ("model", "glimpses", 12), ("model", "hidden", 1024)],
+)
+def test_another_task_or_network_stands_in_no_table_of_the_paper(part: str, name: str, value: object) -> None:
+    other = made_up("multimnist-3", error=0.0123)
+    other.config[part][name] = value
+    other.evaluations[0]["glimpses"] = other.config["model"]["glimpses"]
+    page = report([other])
+    assert "1.23" not in page.partition("## Every run")[0]
+    assert "1.23" in page
+    assert not is_comparable(other) and is_comparable(made_up("multimnist-3"))
 
 
 def test_a_run_stopped_by_hand_says_so() -> None:

@@ -50,7 +50,8 @@ def test_a_helping_process_ends_with_the_one_that_started_it() -> None:
             "import os, subprocess, sys\n"
             "command = [sys.executable, '-m', 'ocra.training.worker', 'cpu', str(os.getpid())]\n"
             f"environment = {{**os.environ, 'OCRA_JOIN': '1:2:{port}'}}\n"
-            "print(subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL).pid)\n"
+            "silent = {'stdout': subprocess.DEVNULL, 'stderr': subprocess.DEVNULL}\n"
+            "print(subprocess.Popen(command, env=environment, **silent).pid)\n"
         )
         started = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
         helper = int(started.stdout)

@@ -153,3 +153,70 @@ def test_a_compiled_run_is_resumed_exactly(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.undo()
     assert ocra.resume(tmp_path / "stopped", quiet=True)["step"] == 12
     assert same_weights(tmp_path / "whole", tmp_path / "stopped")
+
+
+def test_a_run_goes_on_from_anywhere_and_without_the_weights_it_began_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    ocra.train(tiny(images=32, validate_every_images=32), "first", processes=1, quiet=True)
+    spec = tiny(images=320, start_from="first")
+    ocra.train(spec, "whole", processes=1, quiet=True)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        interrupt_at(patch, "step", 5)
+        ocra.train(spec, "stopped", processes=1, quiet=True)
+    stopped = tmp_path / "stopped"
+    assert json.loads((stopped / "config.json").read_text())["training"]["start_from"] == str(
+        tmp_path / "first"
+    )
+    (tmp_path / "first").rename(tmp_path / "gone")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    leftover = stopped / "checkpoints" / ".000000000064.safetensors.x.part.safetensors"
+    leftover.write_text("of a process that was killed while it wrote")
+    ocra.resume(stopped, quiet=True)
+    assert same_weights(tmp_path / "whole", stopped)
+    assert not leftover.exists()
+
+
+@pytest.mark.parametrize("moment", ["validate", "test"])
+def test_a_signal_at_the_end_of_a_run_is_not_swallowed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    spec = tiny(images=320)
+    ocra.train(spec, tmp_path / "whole", processes=1, quiet=True)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        interrupt_at(patch, moment, 1)
+        ocra.train(spec, tmp_path / "stopped", processes=1, quiet=True)
+    assert not (tmp_path / "stopped" / "summary.json").exists()
+    ocra.resume(tmp_path / "stopped", quiet=True)
+    assert same_weights(tmp_path / "whole", tmp_path / "stopped")
+
+
+def interrupt_at(patch: pytest.MonkeyPatch, method: str, call: int) -> None:
+    """Press Ctrl-C as a method of the run is called for the nth time."""
+    right, calls = getattr(Run, method), iter(range(1, 10_000))
+
+    def interrupted(self: Run, *arguments: object, **options: object) -> object:
+        if next(calls) == call:
+            signal.raise_signal(signal.SIGINT)
+        return right(self, *arguments, **options)
+
+    patch.setattr(Run, method, interrupted)
+
+
+def test_weights_that_find_no_room_cost_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    right, calls = ocra.OCRA.save_pretrained, iter(range(100))
+
+    def full_at_first(*arguments: object, **options: object) -> None:
+        if next(calls) == 0:
+            raise OSError(28, "No space left on device")
+        right(*arguments, **options)
+
+    monkeypatch.setattr(ocra.OCRA, "save_pretrained", full_at_first)
+    summary = ocra.train(tiny(), tmp_path / "run", processes=1)
+    assert "warning: The best weights could not be saved" in capsys.readouterr().out
+    assert summary["best_images"] == summary["images"] == 1280
+    assert (tmp_path / "run" / "weights" / "best" / "model.safetensors").is_file()

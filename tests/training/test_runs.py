@@ -88,8 +88,8 @@ def test_a_run_may_begin_with_digits_in_the_middle(tmp_path: Path, monkeypatch: 
         return make(task, indices, parts, single, spread)
 
     monkeypatch.setattr(ClutteredMNIST, "make_within", spy)
-    train(tmp_path / "run", spread=0.2, spread_until_images=128, images=192)
-    assert seen == pytest.approx([0.2, 0.4, 0.6, 0.8, 1.0, 1.0])
+    train(tmp_path / "run", spread=0.2, spread_until_images=128, images=224)
+    assert seen == pytest.approx([0.2, 0.4, 0.6, 0.8, 1.0, 1.0, 1.0])
 
 
 def test_a_run_may_begin_with_being_shown_where_to_look(tmp_path: Path) -> None:
@@ -235,6 +235,25 @@ def test_divergence_stops_the_run_with_a_good_checkpoint(
     assert all(value.isfinite().all() for value in checkpoint.tensors.values())
 
 
+def test_weights_that_were_ruined_are_not_saved_as_good(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right, count = loop.Run.update, iter(range(1000))
+
+    def ruinous(self: loop.Run, *arguments: Any) -> float:
+        rate = right(self, *arguments)
+        if next(count) == 5:
+            self.state.parameters.values.data.fill_(torch.inf)
+        return rate
+
+    monkeypatch.setattr(loop.Run, "update", ruinous)
+    with pytest.raises(OcraError, match="The last good weights are saved at 160 images"):
+        train(tmp_path / "run", checkpoint_minutes=1e-9)
+    checkpoint = loop.RunFolder(tmp_path / "run").checkpoints.load()
+    assert checkpoint is not None and checkpoint.state["images"] == 160
+    assert all(value.isfinite().all() for value in checkpoint.tensors.values())
+
+
 def spoil(monkeypatch: pytest.MonkeyPatch, steps: set[int]) -> None:
     """Make the loss of some steps NaN."""
     right, count = loop.compute_losses, iter(range(10_000))
@@ -275,6 +294,12 @@ def test_a_run_that_cannot_be_leaves_no_folder(
         ("[]", r"needs an object for the whole, not \[\]"),
         ('{"training": {"start_from": 3}}', "training.start_from must be the name of weights, not 3"),
         ('{"seed": 99999999999999999999999}', "seed must be a whole number from 0"),
+        ('{"name": 3}', "name must be a word"),
+        ('{"name": "../out"}', "name must be a word"),
+        ('{"training": {"compile": "false"}}', "training.compile must be true or false, not 'false'"),
+        ('{"model": {"attention": "no"}}', "model.attention must be true or false"),
+        ('{"loss": {"normalise_scores": 1}}', "loss.normalise_scores must be true or false"),
+        ('{"task": {"augment": "off"}}', "task.augment must be true or false"),
     ],
 )
 def test_a_config_that_cannot_be_is_refused_with_a_sentence(

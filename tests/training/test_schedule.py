@@ -54,6 +54,16 @@ def test_single_objects_become_rarer_until_there_are_none() -> None:
     assert shares == [1.0, 0.5, 0.0, 0.0]
 
 
+def test_phases_of_the_curriculum_end_well_before_a_short_run_does() -> None:
+    short = TrainingConfig(
+        images=10_000, single_until_images=60_000, spread=0.5, spread_until_images=60_000, few_glimpses=2,
+        few_until_images=60_000,
+    )  # fmt: skip
+    assert single_share(short, 3_000) == 0.5 and single_share(short, 6_000) == 0
+    assert spread_share(short, 3_000) == 0.75 and spread_share(short, 6_000) == 1
+    assert glimpse_count(short, 10, 3_000) == 6 and glimpse_count(short, 10, 6_000) == 10
+
+
 def test_averages_forget_the_start() -> None:
     assert average_decay(DEFAULT, 0) == 0.1
     assert average_decay(DEFAULT, 100_000) == DEFAULT.average

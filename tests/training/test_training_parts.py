@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from tiny_runs import TINY, tiny
 
 from ocra.errors import OcraError, UsageError
@@ -183,7 +184,11 @@ def damage_empty(path: Path) -> None:
     path.write_bytes(b"")
 
 
-@pytest.mark.parametrize("damage", [damage_truncate, damage_flip, damage_empty])
+def damage_metadata(path: Path) -> None:
+    save_file({"a": torch.ones(3)}, path)
+
+
+@pytest.mark.parametrize("damage", [damage_truncate, damage_flip, damage_empty, damage_metadata])
 def test_a_broken_newest_checkpoint_falls_back_with_a_warning(tmp_path: Path, damage) -> None:  # type: ignore[no-untyped-def]
     store = Checkpoints(tmp_path)
     store.save(checkpoint(100))
@@ -299,8 +304,8 @@ def test_tensorboard_writes_events_or_says_what_to_install(
     events: list[tuple] = []
 
     class Writer:
-        def __init__(self, folder: str) -> None:
-            events.append(("folder", folder))
+        def __init__(self, folder: str, purge_step: int) -> None:
+            events.append(("folder", folder, purge_step))
 
         def add_scalar(self, *arguments: object) -> None:
             events.append(arguments)
@@ -315,7 +320,7 @@ def test_tensorboard_writes_events_or_says_what_to_install(
     tracker = choose_tracker("tensorboard", tmp_path)
     tracker.write({"step": 1, "images": 64, "loss": 0.5})
     tracker.close()
-    assert events == [("folder", str(tmp_path / "tensorboard")), ("loss", 0.5, 64), ("closed",)]
+    assert events == [("folder", str(tmp_path / "tensorboard"), 64), ("loss", 0.5, 64), ("closed",)]
     monkeypatch.setitem(__import__("sys").modules, "torch.utils.tensorboard", None)
     with pytest.raises(OcraError, match=r"pip install 'ocra\[track\]'"):
         choose_tracker("tensorboard", tmp_path)

@@ -66,9 +66,10 @@ def measure_all(
         raise UsageError(f"--seconds must be a number above 0, not {seconds:g}.")
     if processes < 0:
         raise UsageError(f"--processes must be at least 1, or 0 for one on each core, not {processes}.")
-    count = processes or cores()
     if batch < 1:
         raise UsageError(f"--batch must be at least 1, not {batch}.")
+    # Left to us, as many as can share the batch equally.
+    count = processes or max(n for n in range(1, cores() + 1) if batch % n == 0)
     if batch < count:
         raise UsageError(
             f"{count} processes cannot share a batch of {batch} images; use --processes {batch}."

@@ -14,11 +14,16 @@ from ocra.config import ModelConfig
 from ocra.data import TaskConfig
 from ocra.errors import OcraError, UsageError
 from ocra.losses import LossConfig
-from ocra.presets import Spec, fit_to_task, preset
+from ocra.presets import PRESETS, Spec, fit_to_task, preset
 from ocra.training.config import TrainingConfig
 from ocra.training.folder import read_spec
 
 PROGRAM = "ocra train"
+FITTED = {
+    "model": ("channels", "height", "width", "classes", "readout_digits"),
+    "loss": ("normalise_scores",),
+}
+"""Settings that follow from the task."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +86,6 @@ def main(args: list[str]) -> None:
         return
     base = _base(args)
     default = Start(
-        preset=base.name,
         seed=base.seed,
         model=base.model,
         task=base.task,
@@ -100,7 +104,9 @@ def main(args: list[str]) -> None:
         )
     except OcraError as error:  # a config that refused its values
         raise UsageError(str(error)) from None
-    if chosen.preset != base.name:
+    if chosen.config is not None and chosen.preset:
+        raise UsageError("Give either a preset or --config, not both.")
+    if chosen.config is None and chosen.preset != base.name:
         raise UsageError(f"Write the preset first: {PROGRAM} {chosen.preset} …")
     _start(chosen, asked, base)
 
@@ -122,6 +128,8 @@ def _base(words: list[str]) -> Spec:
             raise UsageError("--recipe is for presets; a config holds its own recipe.")
         return read_spec(found.config)
     if named is None and not any(word in ("-h", "--help") for word in words):
+        if late := next((word for word in words if word in PRESETS), None):
+            raise UsageError(f"Write the preset first: {PROGRAM} {late} …")
         raise UsageError(
             "Say what to train, for example: ocra train multimnist-3 ('ocra presets' lists all)."
         )
@@ -132,10 +140,12 @@ def _start(chosen: Start, asked: Spec, base: Spec) -> None:
     from ocra.training.start import train
 
     spec = fit_to_task(asked)
-    for name in ("channels", "height", "width", "classes"):
-        wanted, possible = getattr(asked.model, name), getattr(spec.model, name)
-        if wanted not in (possible, getattr(base.model, name)):
-            raise UsageError(f"--model.{name} {wanted} does not fit the task, which asks for {possible}.")
+    for part, names in FITTED.items():
+        for name in names:
+            wanted, possible, usual = (getattr(getattr(one, part), name) for one in (asked, spec, base))
+            if wanted not in (possible, usual):
+                option = f"--{part}.{name.replace('_', '-')}"
+                raise UsageError(f"{option} {wanted} does not fit the task, which asks for {possible}.")
     train(
         spec,
         chosen.out,

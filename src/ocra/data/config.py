@@ -3,6 +3,8 @@
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
+from ocra.config import check_switches
+
 DIGIT_TASKS: tuple[Literal["multimnist", "cluttered"], ...] = ("multimnist", "cluttered")
 """Tasks made of single digits, of MNIST or of glyphs."""
 
@@ -41,6 +43,9 @@ class TaskConfig:
     """folder: width that pictures are resized and padded to."""
     class_names: tuple[str, ...] | None = None
     """folder: names of the classes, in order. Default: every label in labels.csv, sorted."""
+
+    def __post_init__(self) -> None:
+        check_switches(self, "task")
 
 
 def saved_settings(saved: object, name: str) -> dict[str, Any]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from ..presets import PRESETS
 from .results import Result
+from .settings import is_of_preset
 
 # The authors' program after one pass over its 2.7 M training images: 87.75 % right on its test set.
 AUTHORS_ERROR = 0.1225
@@ -31,11 +31,7 @@ def milestones(results: Iterable[Result]) -> list[tuple[Result, Milestone]]:
 
 def is_comparable(result: Result) -> bool:
     """Whether a run may stand beside the authors' first pass: multimnist-3 on its own task, from random weights."""
-    own = PRESETS["multimnist-3"]
-    same_task = all(
-        result.config["task"][name] == getattr(own.task, name) for name in ("digits", "max_shift")
-    )
-    return result.preset == own.name and same_task and not result.start_from
+    return result.preset == "multimnist-3" and is_of_preset(result.config) and not result.start_from
 
 
 def milestone(result: Result, error: float = AUTHORS_ERROR) -> Milestone | None:

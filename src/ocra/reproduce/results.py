@@ -115,11 +115,16 @@ def _newest_state(folder: Path) -> dict[str, Any]:
         raise OcraError(
             f"{folder} has neither a summary.json nor a checkpoint: there is nothing to record yet."
         )
+    log = read_log(folder / "log.jsonl")
     state = checkpoint.state
+    checks = [line for line in log if "validation_error" in line]
+    if checks:
+        state = {**state, "best_images": min(checks, key=lambda line: line["validation_error"])["images"]}
     # A run that is going on has seen a little more since; its cost grows with it.
-    seen = max([state["images"], *(line["images"] for line in read_log(folder / "log.jsonl"))])
-    more = seen / max(1, state["images"])
-    costs = {name: more * state[name] for name in ("seconds", "cpu_seconds")}
+    seen = max([state["images"], *(line["images"] for line in log)])
+    costs = {"seconds": state["seconds"] * seen / max(1, state["images"])}
+    last = max([state, *(line for line in checks if "cpu_seconds" in line)], key=lambda at: at["images"])
+    costs["cpu_seconds"] = last["cpu_seconds"] * seen / max(1, last["images"])
     return {**state, **costs, "images": seen}
 
 
@@ -155,7 +160,15 @@ def read_result(path: Path) -> Result:
     defaults: dict[str, Any] = {
         "best_images": values["images"], "seconds": 0.0, "processes": 1, "versions": {}, "commit": None
     }  # fmt: skip
-    return Result(**{**defaults, **given, "name": path.stem})
+    result = Result(**{**defaults, **given, "name": path.stem})
+    try:
+        figures = [result.planned, result.images, result.cpu_seconds, result.best_images]
+        figures += [figure for point in result.validation for figure in (point[0], point[1])]
+        figures += [test[name] for test in result.evaluations for name in ("n", "exact_error")]
+        [float(figure) for figure in figures]
+    except (KeyError, TypeError, ValueError, IndexError) as error:
+        raise OcraError(f"{path} is no recorded result: a figure is missing or none ({error}).") from None
+    return result
 
 
 def read_results(folder: Path) -> list[Result]:

@@ -101,5 +101,5 @@ def outcome(result: Result) -> str:
         return f"failed: {result.reason}"
     test = test_of(result)
     if test is None:
-        return f"ended at {result.images:,} images"
+        return f"{'ended' if result.ended else 'stopped'} at {result.images:,} images"
     return f"exact error {test['exact_error']:.2%} on {test['n']:,} test images"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import OcraError
-from ..presets import Spec
+from ..presets import PRESETS, Spec
 from ..pretrained import read_metadata
 
 # What is reported, saved and checked on the way does not change what is learnt.
@@ -64,6 +64,16 @@ def differences(config: dict[str, Any], other: dict[str, Any]) -> dict[str, tupl
     here, there = settings(config), settings(other)
     names = [*here, *(name for name in there if name not in here)]
     return {name: (here.get(name), there.get(name)) for name in names if here.get(name) != there.get(name)}
+
+
+def is_of_preset(config: dict[str, Any]) -> bool:
+    """Whether task and network are those of the preset an experiment is named after; its training may be another."""
+    known = PRESETS.get(config.get("name", ""))
+    if known is None:
+        return False
+    varied = ("task.augment", "task.extra")  # training pictures only
+    changed = differences(config, known.to_dict())
+    return not any(name.startswith(("task.", "model.")) and name not in varied for name in changed)
 
 
 def first_difference(config: dict[str, Any], other: dict[str, Any]) -> str | None:

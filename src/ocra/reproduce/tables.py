@@ -13,6 +13,7 @@ from .groups import Group, group_results, has_failed, test_of
 from .milestones import AUTHORS_ERROR, AUTHORS_IMAGES, Milestone, milestones
 from .plan import TABLES, paper_images
 from .results import Result
+from .settings import is_of_preset
 from .words import NOTHING, hours, interval, markdown_table, millions, percent, short, spread
 
 NOT_RUN, NOT_TESTED = "not run", "not tested"
@@ -36,10 +37,11 @@ were not measured here.
 def report(results: list[Result], plots: dict[str, Path] | None = None, folder: Path | None = None) -> str:
     """The whole page. plots: pictures by name, linked relative to `folder`, where the page is."""
     groups = group_results(results)
-    sections = [HEAD, _main_table("multimnist", groups), _second_test_set(groups), _first_below(results)]
-    sections += [_ablations(groups), _main_table("cluttered", groups), _main_table("svhn", groups)]
+    own = [group for group in groups if is_of_preset(group.first.config)]  # none of another task or network
+    sections = [HEAD, _main_table("multimnist", own), _second_test_set(own), _first_below(results)]
+    sections += [_ablations(own), _main_table("cluttered", own), _main_table("svhn", own)]
     sections += [
-        _lengths(groups),
+        _lengths(own),
         _pictures(plots or {}, folder),
         _every_run(results),
         _trials(groups),
@@ -149,7 +151,7 @@ def _second_test_set(groups: list[Group]) -> str:
     """MultiMNIST in more detail: the 6-pixel set, per-object error, reconstruction."""
     rows = [
         [
-            f"`{group.preset}`", millions(group.images), spread(group.figures("exact_error")),
+            _label(group), millions(group.images), spread(group.figures("exact_error")),
             spread(group.figures("exact_error", 6)), spread(group.figures("object_error")),
             spread(group.figures("object_error", 6)), _mse(group),
         ]

@@ -38,6 +38,16 @@ class Checkpoints:
         found = [path for path in self.folder.glob(f"*{_SUFFIX}") if path.stem.isdigit()]
         return sorted(found, key=lambda path: int(path.stem), reverse=True)
 
+    def go_back(self, images: int) -> int | None:
+        """Drop the checkpoints from so many images on; the images of the newest one left, or None if none would be."""
+        earlier = [path for path in self.paths() if int(path.stem) < images]
+        if not earlier:
+            return None
+        for path in self.paths():
+            if int(path.stem) >= images:
+                path.unlink(missing_ok=True)
+        return int(earlier[0].stem)
+
     def save(self, checkpoint: Checkpoint) -> None:
         """Write a checkpoint and drop the oldest, and any of more images, which was too broken to go on from.
 
@@ -66,7 +76,7 @@ class Checkpoints:
         for path in paths:
             try:
                 return _read(path)
-            except (OSError, SafetensorError, ValueError, KeyError) as error:
+            except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
                 warnings.warn(
                     f"The checkpoint {path} is broken ({error}); trying the one before.", stacklevel=2
                 )

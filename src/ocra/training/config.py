@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
+from ..config import check_switches
 from ..errors import OcraError
 
 
@@ -49,7 +50,8 @@ class TrainingConfig:
     write_window: float = 1.0
     """Width of the write windows at the start, as a share of the image."""
     single_until_images: int = 60_000
-    """Curriculum: the share of images with one object only falls from 1 to 0 over this many images. 0: none."""
+    """Curriculum: the share of images with one object only falls from 1 to 0 over this many images, at most six tenths
+    of the run (as for the other phases below). 0: none."""
     spread: float = 1.0
     """Share of the room for digits, around the middle, used at the start of what `spread_until_images` sets."""
     spread_until_images: int = 0
@@ -106,6 +108,7 @@ class TrainingConfig:
         self._check("spread", lambda value: 0 <= value <= 1, "from 0 to 1")
         for name in ("capsule_init", "background_scale", "forget_bias"):
             self._check(name, math.isfinite, "a finite number")
+        check_switches(self, "training")
         if not isinstance(self.start_from, str | None):
             raise OcraError(f"training.start_from must be the name of weights, not {self.start_from!r}.")
         choices = {"schedule": ("cosine", "constant"), "precision": ("fp32", "bf16")}

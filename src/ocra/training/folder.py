@@ -61,6 +61,8 @@ def old_run(path: Path) -> Iterator[tuple[RunFolder, Spec]]:
     if not (path / "config.json").is_file():
         raise OcraError(f"{path} holds no run to resume: there is no config.json in it.")
     with _lock(path):
+        for leftover in path.rglob(".*.part*"):  # of a process that was killed while it wrote
+            leftover.unlink(missing_ok=True)
         yield RunFolder(path), read_spec(path / "config.json")
 
 

@@ -112,7 +112,7 @@ class Live(Display):
         self._progress.update(self._bar, completed=seen, figures=shown)
 
     def say(self, text: str) -> None:
-        self._progress.console.print(text, highlight=False, soft_wrap=True)
+        self._progress.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def stop(self) -> None:
         self._progress.stop()
@@ -180,7 +180,8 @@ class TensorBoard(Tracker):
 
     def write(self, record: dict[str, Any]) -> None:
         if self._writer is None:  # only now, so that a run that is refused leaves nothing behind
-            self._writer = self._make_writer()
+            # Points beyond this one are of a run that was killed and is repeated from its checkpoint.
+            self._writer = self._make_writer(purge_step=record["images"])
         for name, value in record.items():
             if isinstance(value, int | float) and name not in ("step", "images"):
                 self._writer.add_scalar(name, value, record["images"])

@@ -13,18 +13,18 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..data import Task, make_task
-from ..errors import OcraError
+from ..data import Batch, Task, make_task
+from ..errors import OcraError, UsageError
 from ..evaluation import on_device, sample, tally
 from ..losses import LossConfig, compute_losses
 from ..metrics import answer_rule
 from ..presets import Spec
-from ..pretrained import load
 from ..tally import Tally, wrong_answers
-from .checkpoints import Checkpoint, CheckpointError
+from .checkpoints import Checkpoint
 from .distribution import Group, PeerLost
 from .folder import RunFolder
 from .initialise import build_model
+from .keeping import Keeper
 from .logs import Reporter
 from .parts import attention_parameters, slower
 from .precision import autocast
@@ -41,7 +41,6 @@ from .schedule import (
 )
 from .signals import StopSignals
 from .state import State
-from .summary import commit, done, summarise, weights_metadata
 
 MOST_BAD_STEPS = 10
 FIXED_SEED = 0  # validation and test images are the same for every run
@@ -63,15 +62,21 @@ class Run:
         folder: RunFolder | None,
         reporter: Reporter,
         checkpoint: Checkpoint | None = None,
+        goes_on: bool = False,
     ) -> None:
-        self.spec, self.group, self.folder, self.reporter = spec, group, folder, reporter
-        self.commit = None if folder is None else commit()  # now, for the source may change while it runs
+        """goes_on: the first process has a checkpoint, so the weights to start from are not needed."""
+        self.spec, self.group, self.reporter = spec, group, reporter
+        if group.size > spec.training.batch:
+            raise UsageError(
+                f"{group.size} processes cannot share a batch of {spec.training.batch} images; use fewer."
+            )
         self.task = make_task(spec.task, "train", spec.seed)
         self.part = share(group.rank, group.size, spec.training.batch)
-        self.model = build_model(spec).to(group.device)
+        self.model = build_model(_afresh(spec) if goes_on else spec).to(group.device)
         self.slow = attention_parameters(self.model)
         self.state = State(self.model, spec.training, group, extras=len(FIGURES))
         self.state.restore(checkpoint)
+        self.keeper = Keeper(folder, reporter, spec, self.task, self.model, self.state)
         self.progress = self.state.progress
         self.wall, self.cpu = time.monotonic(), time.process_time()
         self.model.gather_gradients = True
@@ -89,7 +94,7 @@ class Run:
                 if crossed(progress.validated_images, progress.images, training.validate_every_images):
                     self.validate()  # a process was lost before it could be
             else:
-                self.save()  # a disk without room for a checkpoint is found out now
+                self.keeper.save()  # a disk without room for a checkpoint is found out now
             with StopSignals() as signals:
                 while progress.images < training.images and not self.out_of_patience():
                     before = progress.images
@@ -99,23 +104,26 @@ class Run:
                     if crossed(before, progress.images, training.validate_every_images):
                         self.validate()
                     if stopped:  # only now, so that what belongs to this step is not left out
-                        self.save()
-                        self.reporter.say(f"Stopped at {progress.images:,} images; {self.hint()}")
+                        self.keeper.save()
+                        self.reporter.say(f"Stopped. {self.keeper.told_saved()}")
                         signals.leave()
-                    if time.monotonic() - saved > 60 * training.checkpoint_minutes:
-                        self.save(insist=False)
+                    due = time.monotonic() - saved > 60 * training.checkpoint_minutes
+                    if due and not progress.skipped_in_a_row:  # else the weights may be past saving
+                        self.keeper.save(insist=False)
                         saved = time.monotonic()
-                return self.finish()
+                self.conclude()
+                if self.group.sum(torch.tensor([float(signals.caught is not None)])) > 0:
+                    self.reporter.say(f"Stopped before the test. {self.keeper.told_saved()}")
+                    signals.leave()
+            return self.finish()  # all is saved, so a signal may end it at once
         except PeerLost as error:
-            self.save()
-            raise PeerLost(f"{error} Saved at {progress.images:,} images; {self.hint()}") from None
-        except (
-            Diverged
-        ) as error:  # the weights are those of the last good step; going on would end here again
-            self.save()
-            raise Diverged(
-                f"{error} The last good weights are saved at {progress.images:,} images."
-            ) from None
+            self.keeper.save()
+            raise PeerLost(f"{error} {self.keeper.told_saved()}") from None
+        except Diverged as error:
+            images, batch = progress.images, training.batch
+            trial = self.batch_of(images).images
+            good = self.keeper.save_good(trial, first_bad=images - (MOST_BAD_STEPS - 1) * batch)
+            raise Diverged(f"{error}{good}") from None
         finally:
             self.reporter.stop()
 
@@ -123,11 +131,8 @@ class Run:
         """One step over one batch; true if any process was asked to stop."""
         training, progress, channel = self.spec.training, self.progress, self.state.channel
         seen, size = progress.images, self.state.parameters.size
-        indices = image_indices(self.spec.seed, len(self.task), seen, seen + training.batch)[self.part]
-        single, spread = single_share(training, seen), spread_share(training, seen)
         guide = guide_weight(training, seen)
-        batch = self.task.batch(indices, parts=guide > 0, single=single, spread=spread)
-        batch = on_device(batch, self.group.device)
+        batch = self.batch_of(seen, parts=guide > 0)
         channel.mine.zero_()
         with autocast(training.precision, self.group.device):
             planned = self.spec.model.glimpses
@@ -135,7 +140,7 @@ class Run:
             attended = self.spec.loss.needs_attended
             trace = self.model(batch.images, glimpses=glimpses, attended=attended, record=guide > 0)
             losses = compute_losses(trace, batch, self.loss(seen), guide, planned)
-        weight = len(indices) / training.batch  # so that the sum over processes is the mean over the batch
+        weight = len(batch) / training.batch  # so that the sum over processes is the mean over the batch
         (losses.total * weight).backward()
         error = wrong_answers(trace, batch, answer_rule(self.task)).float().mean()
         channel.mine[size:-2] = weight * torch.stack([*losses, error]).detach()
@@ -154,6 +159,14 @@ class Run:
         progress.cpu_seconds += figures["cpu_seconds"]
         progress.seconds += self.wall_lap()
         return bool(figures["stop"])
+
+    def batch_of(self, seen: int, parts: bool = False) -> Batch:
+        """This process's share of the batch after `seen` images."""
+        training = self.spec.training
+        indices = image_indices(self.spec.seed, len(self.task), seen, seen + training.batch)[self.part]
+        single, spread = single_share(training, seen), spread_share(training, seen)
+        batch = self.task.batch(indices, parts=parts, single=single, spread=spread)
+        return on_device(batch, self.group.device)
 
     def loss(self, seen: int) -> LossConfig:
         """How the parts of the loss are weighted after `seen` images."""
@@ -201,10 +214,9 @@ class Run:
             result = self.score(task, np.arange(min(self.spec.training.validate_images, len(task))))
             progress.validated_images, progress.validation_error = progress.images, result.exact_error
             progress.validations_since_best += 1
-            if result.exact_error < progress.best_error:
+            if result.exact_error < progress.best_error and self.keeper.save_best():
                 progress.best_error, progress.best_images = result.exact_error, progress.images
                 progress.validations_since_best = 0
-                self.save_weights("best")
         figures = {
             "validation_error": result.exact_error,
             "validation_object_error": result.object_error,
@@ -224,22 +236,21 @@ class Run:
         """Whether validation has not become better for too long."""
         return 0 < self.spec.training.patience <= self.progress.validations_since_best
 
-    def finish(self) -> dict[str, Any]:
-        """Validate once more, save, score the last and the best weights on the test split, and sum up."""
-        progress = self.progress
-        if progress.validated_images != progress.images:
+    def conclude(self) -> None:
+        """Validate once more and save all there is."""
+        if self.progress.validated_images != self.progress.images:
             self.validate()
-        self.save()
+        self.keeper.save()
         with self.state.parameters.holding(self.state.average):
-            self.save_weights("last")
+            self.keeper.save_weights("last")
+
+    def finish(self) -> dict[str, Any]:
+        """Score the last and the best weights on the test split, and sum up."""
+        progress = self.progress
         tests = self.test()
         progress.seconds += self.wall_lap()
         progress.cpu_seconds += float(self.group.sum(torch.tensor([self.cpu_lap()], dtype=torch.float64)))
-        summary = summarise(self.spec, dataclasses.asdict(progress), tests, self.commit)
-        if self.folder is not None:
-            self.folder.write_summary(summary)
-            self.reporter.say(done(self.folder.path, tests.get("best")))
-        return summary
+        return self.keeper.sum_up(dataclasses.asdict(progress), tests)
 
     def test(self) -> dict[str, Tally]:
         """Score the last and the best weights on the test split, unless the settings say not to."""
@@ -251,44 +262,8 @@ class Run:
             last = self.score(task, indices)
         if self.progress.best_images == self.progress.images:
             return {"last": last, "best": last}
-        with self.state.parameters.holding(self.best_weights()):
+        with self.state.parameters.holding(self.keeper.best_weights()):
             return {"last": last, "best": self.score(task, indices)}
-
-    def best_weights(self) -> Tensor:
-        """The best weights so far as one flat tensor, read by the first process."""
-        flat = torch.zeros_like(self.state.average)
-        if self.folder is not None:
-            best = load(self.folder.weights("best")).state_dict()
-            for name, place in self.state.parameters.unflatten(flat).items():
-                place.copy_(best[name])
-        return self.group.spread(flat)
-
-    def save_weights(self, which: str) -> None:
-        """Write the weights the model holds where others can load them."""
-        if self.folder is None:
-            return
-        about = weights_metadata(self.spec, self.task, self.progress.images, self.progress.validation_error)
-        try:
-            self.model.save_pretrained(self.folder.weights(which), **about)
-        except OSError as error:
-            raise OcraError(f"The weights could not be saved: {error}. {self.hint()}") from None
-
-    def save(self, insist: bool = True) -> None:
-        """Write a checkpoint; without `insist` a failure is only worth a warning, as the next may succeed."""
-        if self.folder is None:
-            return
-        started = time.monotonic()
-        try:
-            self.folder.checkpoints.save(self.state.checkpoint())
-        except CheckpointError as error:
-            if insist:
-                raise
-            self.reporter.say(f"warning: {error} Training goes on and will try again.")
-        self.reporter.pause(time.monotonic() - started)
-
-    def hint(self) -> str:
-        """How to go on with this run."""
-        return "" if self.folder is None else f"continue with: ocra train --resume {self.folder.path}"
 
     def wall_lap(self) -> float:
         """Seconds since the last call."""
@@ -299,3 +274,8 @@ class Run:
         """CPU seconds of this process since the last call."""
         last, self.cpu = self.cpu, time.process_time()
         return self.cpu - last
+
+
+def _afresh(spec: Spec) -> Spec:
+    """The same experiment from random weights."""
+    return dataclasses.replace(spec, training=dataclasses.replace(spec.training, start_from=None))

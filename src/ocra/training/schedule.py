@@ -18,18 +18,21 @@ def learning_rate(training: TrainingConfig, seen: int) -> float:
     return training.learning_rate * rise * 0.5 * (1 + math.cos(math.pi * progress))
 
 
+def phase_end(training: TrainingConfig, until: int) -> int:
+    """When a phase of the curriculum ends, at most six tenths through a run: the rest of it is the task itself."""
+    return min(until, training.images * 6 // 10)
+
+
 def single_share(training: TrainingConfig, seen: int) -> float:
     """The share of images that show one object only: from 1 to 0 over `single_until_images`."""
-    if training.single_until_images == 0:
-        return 0.0
-    return max(0.0, 1 - seen / training.single_until_images)
+    end = phase_end(training, training.single_until_images)
+    return 1 - seen / end if seen < end else 0.0
 
 
 def spread_share(training: TrainingConfig, seen: int) -> float:
     """The share of the room for their places that digits use: from `spread` to 1 over `spread_until_images`."""
-    if seen >= training.spread_until_images:
-        return 1.0
-    return training.spread + (1 - training.spread) * seen / training.spread_until_images
+    end = phase_end(training, training.spread_until_images)
+    return training.spread + (1 - training.spread) * seen / end if seen < end else 1.0
 
 
 def reconstruction_share(training: TrainingConfig, seen: int) -> float:
@@ -50,10 +53,10 @@ def guide_end(images: int, guide_until_images: int) -> int:
 
 def glimpse_count(training: TrainingConfig, glimpses: int, seen: int) -> int:
     """How often the model looks at an image: from `few_glimpses` to `glimpses` over `few_until_images`."""
-    if seen >= training.few_until_images or training.few_glimpses >= glimpses:
+    end = phase_end(training, training.few_until_images)
+    if seen >= end or training.few_glimpses >= glimpses:
         return glimpses
-    more = glimpses - training.few_glimpses
-    return training.few_glimpses + more * seen // training.few_until_images
+    return training.few_glimpses + (glimpses - training.few_glimpses) * seen // end
 
 
 def average_decay(training: TrainingConfig, step: int) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from ..errors import OcraError
 from ..evaluation import check_fit
 from ..guidance import check_guidance
 from ..presets import Spec
-from ..pretrained import find
+from ..pretrained import find, shipped
 from .distribution import check_processes, further_process, process_group, under_torchrun
 from .folder import fresh_path, new_run, old_run
 from .logs import Reporter
@@ -37,12 +38,11 @@ def train(
     check_precision(spec.training.precision, device)
     check_processes(processes, device, spec.training.batch)
     _check_data(spec)
-    if spec.training.start_from is not None:
-        find(spec.training.start_from)
+    spec = _from_anywhere(spec)
     path = fresh_path(spec.name) if out is None else Path(out)
     reporter = Reporter(path, quiet, track)
     with new_run(path, spec) as folder, process_group(processes, device, spec.training.batch) as group:
-        group.spread_json(spec.to_dict())
+        group.spread_json({"spec": spec.to_dict(), "goes_on": False})
         return Run(spec, group, folder, reporter).go()
 
 
@@ -75,15 +75,31 @@ def resume(
         checkpoint = folder.checkpoints.load()
         processes = processes or (checkpoint.state["processes"] if checkpoint else 0)
         with process_group(processes, device, spec.training.batch) as group:
-            group.spread_json(spec.to_dict())
-            return Run(spec, group, folder, Reporter(folder.path, quiet, track), checkpoint).go()
+            goes_on = checkpoint is not None
+            group.spread_json({"spec": spec.to_dict(), "goes_on": goes_on})
+            return Run(spec, group, folder, Reporter(folder.path, quiet, track), checkpoint, goes_on).go()
 
 
 def take_part(device: str = "auto") -> dict[str, Any]:
     """Help another process with its run: it says what to train, and alone reads and writes the folder."""
     with process_group(0, device) as group:
-        spec = group.spread_json(None)
-        return {} if spec is None else Run(Spec.from_dict(spec), group, None, Reporter(None)).go()
+        told = group.spread_json(None)
+        if told is None:
+            return {}
+        spec = Spec.from_dict(told["spec"])
+        return Run(spec, group, None, Reporter(None), goes_on=told["goes_on"]).go()
+
+
+def _from_anywhere(spec: Spec) -> Spec:
+    """The same experiment with whole paths, so that it can be resumed from another folder; refuses missing weights."""
+    task, training = spec.task, spec.training
+    if (source := training.start_from) is not None:
+        find(source)
+        if source not in shipped() and (folder := Path(source).expanduser()).is_dir():
+            training = replace(training, start_from=str(folder.resolve()))
+    if task.root is not None:
+        task = replace(task, root=str(Path(task.root).expanduser().resolve()))
+    return replace(spec, task=task, training=training)
 
 
 def _check_data(spec: Spec) -> None:
