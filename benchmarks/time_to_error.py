@@ -24,26 +24,25 @@ from ocra.reproduce.plots import until_error
 from ocra.reproduce.results import Result, from_run, read_result
 from ocra.viz.style import save_figure
 
-ROOT = Path(__file__).resolve().parent.parent
-
 
 def main(
     run: Positional[Path],
     /,
     error: float = 100 * AUTHORS_ERROR,
-    out: Path = ROOT / "docs" / "plots" / "time-to-error.svg",
+    out: Path | None = None,
 ) -> None:
-    """Say when a run first had an error, and draw its curve.
+    """Say when a run first had an error, and draw its curve if asked to.
 
     Args:
         run: Folder of a run, or the file of a recorded result.
         error: The error, in percent.
-        out: The picture to draw: .svg, .png or .pdf.
+        out: A picture to draw: .svg, .png or .pdf.
     """
     result = read_result(run) if run.suffix == ".json" else from_run(run)
     print(describe(result, error / 100))
-    save_figure(until_error(result, error / 100), out)
-    print(f"{out} drawn")
+    if out is not None:
+        save_figure(until_error(result, error / 100), out)
+        print(f"{out} drawn")
 
 
 def describe(result: Result, error: float) -> str:

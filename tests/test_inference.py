@@ -84,6 +84,30 @@ def test_what_is_no_file_and_no_tensor_is_refused_with_a_sentence(images, tmp_pa
             look(tiny_model(), images, tmp_path / "x.png")
 
 
+@pytest.mark.parametrize("value", [255.0, -1.0, torch.nan])
+def test_images_whose_values_are_not_from_0_to_1_are_refused(value):
+    images = torch.full((1, 1, 36, 36), value)
+    with pytest.raises(OcraError, match="divide bytes by 255"):
+        predict(tiny_model(), images)
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        {"task": 7}, {"class_names": 5}, {"loss": 3}, {"answer": 2}, {"answer": {"objects": "two"}},
+        {"answer": {"objects": 2, "again": True}}, {"answer": {"objects": 20, "repeats": False}},
+        {"answer": {"objects": 2, "repeats": "no"}},
+    ],
+)  # fmt: skip
+def test_saved_words_that_cannot_be_used_are_named(metadata):
+    with pytest.raises(OcraError, match=f"'{next(iter(metadata))}' that cannot be used"):
+        Knowledge.of(tiny_model(), metadata)
+
+
+def test_class_names_may_be_numbers():
+    assert Knowledge.of(tiny_model(), {"class_names": list(range(10))}).class_names == tuple("0123456789")
+
+
 def test_no_pictures_get_no_answers():
     assert predict(tiny_model(), []) == []
 

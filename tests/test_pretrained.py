@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sys
 from pathlib import Path
@@ -13,6 +14,8 @@ from safetensors.torch import load_file, save_file
 import ocra
 from ocra.config import ModelConfig
 from ocra.errors import OcraError
+from ocra.inference import Knowledge
+from ocra.metrics import AnswerRule
 from ocra.model import OCRA
 from ocra.pretrained import load_with_metadata, shipped
 
@@ -45,6 +48,50 @@ def test_metadata_comes_back(folder: Path) -> None:
     assert model.config == SMALL
     assert metadata["class_names"] == ["cat", "dog"]
     assert json.loads((folder / "config.json").read_text())["task"] == {"name": "folder"}
+
+
+def test_what_answers_mean_survives_being_saved_again_and_old_figures_do_not(tmp_path: Path) -> None:
+    model = OCRA(ModelConfig(**{**dataclasses.asdict(SMALL), "classes": 2}))
+    answer = {"objects": 1, "repeats": False}
+    model.save_pretrained(
+        tmp_path / "a", class_names=["cat", "dog"], task={"name": "folder"}, answer=answer, test={"n": 3}
+    )
+    OCRA.from_pretrained(tmp_path / "a").save_pretrained(tmp_path / "b")
+    again, metadata = load_with_metadata(tmp_path / "b")
+    assert metadata == {"class_names": ["cat", "dog"], "task": {"name": "folder"}, "answer": answer}
+    assert Knowledge.of(again) == Knowledge("folder", ("cat", "dog"), AnswerRule(1, repeats=False))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"storage": "float64"}, "storage must be float32 or float16, not 'float64'"),
+        ({"model": {}}, "'model' is where the network itself is described"),
+        ({"note": torch.ones(1)}, "must be JSON values"),
+    ],
+)
+def test_what_cannot_be_saved_is_told_and_leaves_nothing(tmp_path: Path, options: dict, message: str) -> None:
+    with pytest.raises(OcraError, match=message):
+        OCRA(SMALL).save_pretrained(tmp_path / "weights", **options)
+    assert not (tmp_path / "weights").exists()
+
+
+def test_a_place_that_cannot_be_written_to_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(OcraError, match=r"The weights could not be written to .*file"):
+        OCRA(SMALL).save_pretrained(tmp_path / "file")
+
+
+def test_weights_that_are_not_finite_are_neither_saved_nor_loaded(folder: Path, tmp_path: Path) -> None:
+    model = OCRA(SMALL)
+    model.primary.bias.data[0] = 1e6
+    with pytest.raises(OcraError, match=r"stored as float16, has a 'primary\.bias' that is not finite"):
+        model.save_pretrained(tmp_path / "half", "float16")
+    tensors = load_file(folder / "model.safetensors")
+    tensors["primary.bias"][0] = torch.nan
+    save_file(tensors, folder / "model.safetensors")
+    with pytest.raises(OcraError, match=r"model\.safetensors has a 'primary\.bias' that is not finite"):
+        OCRA.from_pretrained(folder)
 
 
 def test_shipped_names_come_before_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

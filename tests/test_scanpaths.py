@@ -126,3 +126,9 @@ def test_a_broken_picture_does_not_stop_the_others(weights, tmp_path, capsys):
 def test_impossible_wishes_are_refused(arguments, weights):
     with pytest.raises(UsageError):
         main([*arguments, "--weights", weights])
+
+
+def test_no_scanpaths_make_an_empty_file(tmp_path):
+    save_npz([], tmp_path / "none.npz")
+    with np.load(tmp_path / "none.npz", allow_pickle=False) as data:
+        assert len(data["files"]) == 0

@@ -86,7 +86,7 @@ class ModelConfig:
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
                 raise OcraError(f"model.{name} must be a whole number of at least {least}, not {value!r}.")
         check_switches(self, "model")
-        if self.channels not in (1, 3):
+        if isinstance(self.channels, bool) or self.channels not in (1, 3):
             raise OcraError(f"model.channels must be 1 (grey) or 3 (colour), not {self.channels!r}.")
         if self.coupling not in ("maxmin", "softmax"):
             raise OcraError(f"model.coupling must be 'maxmin' or 'softmax', not {self.coupling!r}.")

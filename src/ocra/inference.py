@@ -21,6 +21,8 @@ from .pretrained import load_with_metadata
 from .trace import Trace
 
 Source = str | os.PathLike[str]
+SLACK = 0.01
+"""How far the values of an image may lie beyond 0 and 1, by rounding."""
 
 
 @dataclass(frozen=True)
@@ -39,19 +41,19 @@ class Knowledge:
         """From what was saved with the weights, or else from the shape of the network."""
         config, metadata = model.config, metadata or getattr(model, "metadata", None) or {}
         task = metadata.get("task") or {}
-        task = {"name": task} if isinstance(task, str) else task
+        task = {"name": task} if isinstance(task, str) else _checked("task", task, dict)
         name = task.get("name") or _likely_task(config)
-        names = tuple(metadata.get("class_names") or _usual_names(config, name))
+        given = _checked("class_names", metadata.get("class_names") or (), (list, tuple))
+        names = tuple(map(str, given)) or _usual_names(config, name)
         if len(names) != config.classes:
             raise OcraError(
                 f"The model has {config.classes} classes, but {len(names)} class names were saved with it."
             )
         rule = AnswerRule(None if name in ("svhn", "folder") else 2, repeats=name != "multimnist")
-        if "answer" in metadata:
-            rule = AnswerRule(**metadata["answer"])
-        mask = metadata.get("loss", {}).get(
-            "reconstruction_mask", "authors" if name == "cluttered" else "none"
-        )
+        if answer := _checked("answer", metadata.get("answer") or {}, dict):
+            rule = _saved_rule(answer, config.classes)
+        usual = "authors" if name == "cluttered" else "none"
+        mask = _checked("loss", metadata.get("loss") or {}, dict).get("reconstruction_mask", usual)
         return cls(name, names, rule, mask != "none")
 
     def capsule_names(self, config: ModelConfig) -> tuple[str, ...]:
@@ -60,6 +62,25 @@ class Knowledge:
         return self.class_names + tuple(
             f"background {k + 1}" if several else "background" for k in range(config.background_capsules)
         )
+
+
+def _checked(name: str, value: Any, kinds: type | tuple[type, ...]) -> Any:
+    """The value, if it is of the kind that belongs under this name in a model's config.json."""
+    if not isinstance(value, kinds):
+        raise OcraError(f"The config.json of these weights has a '{name}' that cannot be used: {value!r}.")
+    return value
+
+
+def _saved_rule(answer: dict[str, Any], classes: int) -> AnswerRule:
+    """The rule that was saved with a model of so many classes."""
+    objects, repeats = answer.get("objects"), answer.get("repeats", True)
+    countable = objects is None or (
+        isinstance(objects, int) and not isinstance(objects, bool) and objects >= 1
+    )
+    usable = countable and isinstance(repeats, bool) and answer.keys() <= {"objects", "repeats"}
+    if not usable or (objects is not None and not repeats and objects > classes):
+        raise OcraError(f"The config.json of these weights has an 'answer' that cannot be used: {answer!r}.")
+    return AnswerRule(objects, repeats)
 
 
 @dataclass(frozen=True)
@@ -173,7 +194,13 @@ def _listed(sources: Any) -> list[Any]:
 
 @torch.inference_mode()
 def view(model: OCRA, images: Tensor, glimpses: int | None = None) -> Trace:
-    """One recorded pass over images [batch, channels, height, width]."""
+    """One recorded pass over images [batch, channels, height, width], values in [0, 1]."""
+    if (
+        images.is_floating_point()
+        and images.numel()
+        and not (images.min() >= -SLACK and images.max() <= 1 + SLACK)
+    ):
+        raise OcraError("The images hold values that are not from 0 to 1; divide bytes by 255.")
     device = next(model.parameters()).device
     return model(images.to(device), glimpses=glimpses, record=True)
 

@@ -46,6 +46,7 @@ class Interventions:
         """The same interventions with full shapes on the images' device; None if there are none."""
         if self.windows is None and self.jitter is None and self.winners is None and self.lesion is None:
             return None
+        self._check_kinds()
         self._check_windows(config)
         self._check_capsules(config)
         batch = len(images)
@@ -76,6 +77,21 @@ class Interventions:
             full("winners", self.winners, batch, glimpses),
             self.lesion or Lesion(),
         )
+
+    def _check_kinds(self) -> None:
+        for name, value, kind in (("windows", self.windows, Windows), ("lesion", self.lesion, Lesion)):
+            if value is not None and not isinstance(value, kind):
+                raise OcraError(f"{name} must be an ocra.{kind.__name__}, not {value!r}.")
+        for name, numbers in (("jitter", self.jitter), ("winners", self.winners)):
+            try:
+                torch.as_tensor(numbers if numbers is not None else ())
+            except (TypeError, ValueError, RuntimeError):
+                raise OcraError(f"{name} must be a tensor of numbers, not {numbers!r}.") from None
+        silenced = self.lesion.capsules if self.lesion else ()
+        if not isinstance(silenced, list | tuple) or any(type(number) is not int for number in silenced):
+            raise OcraError(
+                f"Lesion(capsules=...) takes whole numbers such as (3,) or (1, 2), not {silenced!r}."
+            )
 
     def _check_windows(self, config: ModelConfig) -> None:
         if not config.attention and (self.windows is not None or self.jitter is not None):

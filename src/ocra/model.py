@@ -23,6 +23,8 @@ from .numerics import at_least_float32, positive_part
 from .recurrence import Recurrence
 from .trace import Trace, Windows, side_by_side, transposed, windows_side_by_side
 
+MEANING = ("task", "class_names", "answer", "loss")
+"""What of a model's metadata says what its answers mean, whatever its weights are."""
 MOST_TIMES = 1000
 """Largest number of glimpses, or of routings, that may be asked for."""
 
@@ -320,10 +322,15 @@ class OCRA(nn.Module):
     def save_pretrained(
         self, folder: str | Path, storage: Literal["float32", "float16"] = "float32", **metadata: object
     ) -> None:
-        """Write `config.json` and `model.safetensors` into a folder, the layout of the Hugging Face hub."""
+        """Write `config.json` and `model.safetensors` into a folder, the layout of the Hugging Face hub.
+
+        metadata: JSON values to keep beside the weights. What answers mean is kept from what the model was loaded
+        with, figures of other weights are not.
+        """
         from .pretrained import save
 
-        save(self, folder, storage, **metadata)
+        meaning = {name: self.metadata[name] for name in MEANING if name in self.metadata}
+        save(self, folder, storage, **{**meaning, **metadata})
 
 
 def how_often(name: str, value: int) -> int:

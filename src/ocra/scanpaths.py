@@ -112,7 +112,7 @@ def save_npz(paths: Sequence[Scanpath], out: Path, duration: float = DURATION) -
     """
     files = list(dict.fromkeys(path.image for path in paths))
     places = np.array([[(g.x, g.y) for g in path.glimpses] for path in paths], dtype=np.float64)
-    places = places.reshape(len(paths), -1, 2)
+    places = places.reshape(len(paths), len(paths[0].glimpses) if paths else 0, 2)
     pixels = [
         path.pixels for path in {path.image: path for path in paths}.values() if path.pixels is not None
     ]

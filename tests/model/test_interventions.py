@@ -251,6 +251,12 @@ WRONG: dict[str, tuple[ModelConfig, dict[str, Any]]] = {
     "winners without capsules": (replace(CONFIG, capsules=False), {"winners": torch.full((4,), 1)}),
     "winners without masking": (replace(CONFIG, masking=False), {"winners": torch.full((4,), 1)}),
     "a lesion of no capsule": (CONFIG, {"lesion": Lesion(capsules=(99,))}),
+    "a lesion without its comma": (CONFIG, {"lesion": Lesion(capsules=3)}),  # type: ignore[arg-type]
+    "a lesion of half a capsule": (CONFIG, {"lesion": Lesion(capsules=(1.5,))}),  # type: ignore[arg-type]
+    "a lesion by name": (CONFIG, {"lesion": Lesion(capsules=("a",))}),  # type: ignore[arg-type]
+    "a lesion that is none": (CONFIG, {"lesion": {"capsules": (3,)}}),
+    "windows that are none": (CONFIG, {"windows": (1, 2, 3)}),
+    "a winner in words": (CONFIG, {"winners": "7"}),
     "a lesion without capsules": (replace(CONFIG, capsules=False), {"lesion": Lesion(capsules=(1,))}),
     "a lesion without feedback": (replace(CONFIG, feedback=False), {"lesion": Lesion(feedback=True)}),
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,24 +14,39 @@ from safetensors.torch import save as to_bytes
 from torch import Tensor
 
 from ..config import ModelConfig
-from ..errors import OcraError
-from ..files import read_json, write_bytes_atomically, write_json_atomically
+from ..errors import OcraError, UsageError
+from ..files import read_json, write_bytes_atomically, write_text_atomically
 from ..model import OCRA
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
+STORAGE = {"float32": torch.float32, "float16": torch.float16}
 
 
 def save(
-    model: OCRA, folder: str | Path, storage: Literal["float32", "float16"] = "float32", **metadata: object
+    model: OCRA, folder: str | Path, storage: Literal["float32", "float16"] = "float32", /, **metadata: object
 ) -> None:
     """Write a model's weights and config into a folder; metadata (JSON values) goes into the config beside it."""
+    if storage not in STORAGE:
+        raise UsageError(f"storage must be {' or '.join(STORAGE)}, not {storage!r}.")
+    if "model" in metadata:
+        raise UsageError("'model' is where the network itself is described; give that metadata another name.")
     folder = Path(folder)
-    dtype = {"float32": torch.float32, "float16": torch.float16}[storage]
     tensors = {
-        name: value.detach().to("cpu", dtype).contiguous() for name, value in model.state_dict().items()
+        name: value.detach().to("cpu", STORAGE[storage]).contiguous()
+        for name, value in model.state_dict().items()
     }
-    write_bytes_atomically(folder / WEIGHTS, to_bytes(tensors, metadata={"format": "pt"}))
-    write_json_atomically(folder / CONFIG, {"model": dataclasses.asdict(model.config), **metadata})
+    _check_finite(tensors, f"The model, stored as {storage},")
+    try:
+        config = json.dumps(
+            {"model": dataclasses.asdict(model.config), **metadata}, indent=2, ensure_ascii=False
+        )
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"The metadata of a model must be JSON values: {error}.") from None
+    try:
+        write_bytes_atomically(folder / WEIGHTS, to_bytes(tensors, metadata={"format": "pt"}))
+        write_text_atomically(folder / CONFIG, config + "\n")
+    except OSError as error:
+        raise OcraError(f"The weights could not be written to {folder}: {error.strerror or error}.") from None
 
 
 def load(name: str | Path) -> OCRA:
@@ -48,6 +64,7 @@ def load_with_metadata(name: str | Path) -> tuple[OCRA, dict[str, Any]]:
         raise OcraError(f"{folder / CONFIG} describes no model that can be made. {error}") from None
     tensors = _read_weights(folder / WEIGHTS)
     _check_fit(model.state_dict(), tensors, folder)
+    _check_finite(tensors, str(folder / WEIGHTS))
     model.load_state_dict({key: value.float() for key, value in tensors.items()})
     model.metadata = config
     return model.eval(), config
@@ -122,6 +139,13 @@ def _read_weights(path: Path) -> dict[str, Tensor]:
         raise OcraError(
             f"{path} is broken or no safetensors file ({error}); fetch or write it again."
         ) from None
+
+
+def _check_finite(tensors: dict[str, Tensor], where: str) -> None:
+    """Refuse weights that can give no answer."""
+    for name, value in tensors.items():
+        if not value.isfinite().all():
+            raise OcraError(f"{where} has a '{name}' that is not finite: these weights can give no answer.")
 
 
 def _check_fit(wanted: dict[str, Tensor], given: dict[str, Tensor], folder: Path) -> None:

@@ -53,8 +53,8 @@ class Keeper:
         about = weights_metadata(self.spec, self.task, progress.images, progress.validation_error)
         try:
             self.model.save_pretrained(self.folder.weights(which), **about)
-        except OSError as error:
-            raise OcraError(f"The {which} weights could not be saved: {error}.") from None
+        except (OSError, OcraError) as error:
+            raise OcraError(f"The {which} weights could not be saved: {str(error).rstrip('.')}.") from None
 
     def save_best(self) -> bool:
         """Write the weights the model holds as the best so far; all processes learn whether there was room."""
