@@ -101,6 +101,23 @@ def test_releasing_keeps_the_keyboard_focus(visit):
         assert visitor.page.evaluate("document.activeElement.textContent") == name
 
 
+def force_second_glimpse(visitor: Visitor, column: int, turn: int) -> int:
+    """Point into the second glimpse of a column, after `turn` changes before; returns how many there are now.
+
+    Once more if the page was put back to its last glimpse in between: another model brings its own number of
+    glimpses, and so a second pass a moment after the first.
+    """
+    for _ in range(5):
+        visitor.page.locator(".look").nth(column).locator(".film button").nth(1).click()
+        point(visitor, 0.25, 0.75, column)
+        turn += 1
+        wait_for_turn(visitor, turn)
+        place, size = steps(visitor, column)[1], (36, 100)[column]
+        if place["forced"] and place["x"] == pytest.approx(size / 4 - 0.5, abs=0.5):
+            return turn
+    raise AssertionError(f"the second glimpse never went where it was sent: {place}")
+
+
 def test_window_that_is_drawn_in_one_column_is_the_same_part_of_the_picture_in_the_other(visit):
     visitor = visit()
     visitor.draw()
@@ -109,18 +126,15 @@ def test_window_that_is_drawn_in_one_column_is_the_same_part_of_the_picture_in_t
     visitor.wait_until_shown(".looks.two")
     choose(visitor, "ocra-other", "clutter")
     visitor.wait_until_shown('[data-model="clutter"]')
-    for column, turn in ((0, 1), (1, 2)):
-        visitor.page.locator(".look").nth(column).locator(".film button").nth(1).click()
-        point(visitor, 0.25, 0.75, column)
-        wait_for_turn(visitor, turn)
+    turn = 0
+    for column in (0, 1):
+        turn = force_second_glimpse(visitor, column, turn)
         places = []
-        for k, size in ((0, 36), (1, 100)):
+        for k in (0, 1):
             step = steps(visitor, k)[1]
             placement = visitor.page.locator(".look").nth(k).get_attribute("data-placement")
             scale, _, left, top = map(float, placement.strip("[]").split(","))
             places.append((step["x"] * scale + left, step["y"] * scale + top, step["width"] * scale))
-            if k == column:
-                assert step["x"] == pytest.approx(size / 4 - 0.5, abs=0.5)
         assert places[0] == pytest.approx(places[1], abs=0.3)
 
 
