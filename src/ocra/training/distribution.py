@@ -86,11 +86,16 @@ def choose_processes(wanted: int, device: torch.device, batch: int) -> int:
     """How many processes share a batch: as many as asked for; for 0 one on each core or GPU."""
     if wanted < 0:
         raise UsageError(f"--processes must be at least 1, or 0 for one on each core, not {wanted}.")
-    if wanted > batch:
-        raise UsageError(f"{wanted} processes cannot share a batch of {batch} images; use fewer.")
+    check_share(wanted, batch)
     if device.type == "cuda":
         return wanted or torch.cuda.device_count()
     return wanted or max(1, min(cores(), batch // FEWEST_IMAGES))
+
+
+def check_share(processes: int, batch: int) -> None:
+    """Refuse more processes than there are images in a batch."""
+    if processes > batch:
+        raise UsageError(f"{processes} processes cannot share a batch of {batch} images; use fewer.")
 
 
 def check_processes(wanted: int, device: str, batch: int) -> None:

@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..data import Batch, Task, make_task
-from ..errors import OcraError, UsageError
+from ..errors import OcraError
 from ..evaluation import on_device, sample, tally
 from ..losses import LossConfig, compute_losses
 from ..metrics import answer_rule
 from ..presets import Spec
 from ..tally import Tally, wrong_answers
 from .checkpoints import Checkpoint
-from .distribution import Group, PeerLost
+from .distribution import Group, PeerLost, check_share
 from .folder import RunFolder
 from .initialise import build_model
 from .keeping import Keeper
@@ -66,10 +66,7 @@ class Run:
     ) -> None:
         """goes_on: the first process has a checkpoint, so the weights to start from are not needed."""
         self.spec, self.group, self.reporter = spec, group, reporter
-        if group.size > spec.training.batch:
-            raise UsageError(
-                f"{group.size} processes cannot share a batch of {spec.training.batch} images; use fewer."
-            )
+        check_share(group.size, spec.training.batch)  # torchrun may have started too many
         self.task = make_task(spec.task, "train", spec.seed)
         self.part = share(group.rank, group.size, spec.training.batch)
         self.model = build_model(_afresh(spec) if goes_on else spec).to(group.device)
