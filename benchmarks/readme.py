@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from ocra.files import write_text_atomically
+from ocra.model.weights import shipped
 from ocra.presets import PRESETS
-from ocra.pretrained import shipped
 from ocra.reproduce.groups import test_of
 from ocra.reproduce.lineage import lineage, shipped_result
 from ocra.reproduce.milestones import AUTHORS_ERROR, AUTHORS_IMAGES, milestones

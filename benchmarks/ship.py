@@ -13,9 +13,9 @@ from typing import Literal
 
 from tyro.conf import Positional
 
-from ocra.cli import guarded
-from ocra.commands import parse
-from ocra.commands.reproduce import write_page
+from ocra.cli.common import parse
+from ocra.cli.main import guarded
+from ocra.cli.reproduce import write_page
 from ocra.reproduce.shipping import ship
 
 ROOT = Path(__file__).resolve().parent.parent

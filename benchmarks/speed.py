@@ -11,8 +11,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ocra.cli import guarded
-from ocra.commands.bench import main
+from ocra.cli.bench import main
+from ocra.cli.main import guarded
 from ocra.files import write_json_atomically
 
 RESULT = Path(__file__).parent / "results" / "speed.json"

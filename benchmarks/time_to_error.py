@@ -15,8 +15,8 @@ from pathlib import Path
 
 from tyro.conf import Positional
 
-from ocra.cli import guarded
-from ocra.commands import parse
+from ocra.cli.common import parse
+from ocra.cli.main import guarded
 from ocra.errors import OcraError
 from ocra.reproduce.groups import test_of
 from ocra.reproduce.milestones import AUTHORS_ERROR, AUTHORS_IMAGES, is_comparable, milestone

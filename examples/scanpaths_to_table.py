@@ -4,8 +4,8 @@ import argparse
 from collections import defaultdict
 
 import ocra
-from ocra.inference import Knowledge, describe, view
-from ocra.scanpaths import Scanpath, save_scanpaths
+from ocra.lab.scanpaths import Scanpath, save_scanpaths
+from ocra.prediction import ModelInfo, describe, view
 
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("--weights", default="multimnist-3", help="name of shipped weights, or a folder")
@@ -16,10 +16,10 @@ arguments = parser.parse_args()
 
 model = ocra.OCRA.from_pretrained(arguments.weights)
 task = ocra.MultiMNIST(split="test", digits=arguments.digits)
-knowledge = Knowledge.of(model)
-predictions = describe(view(model, task.batch(range(arguments.number)).images), model.config, knowledge)
+info = ModelInfo.of(model)
+predictions = describe(view(model, task.batch(range(arguments.number)).images), model.config, info)
 
-names = knowledge.capsule_names(model.config)
+names = info.capsule_names(model.config)
 paths = [Scanpath.of(f"test {i}", prediction, names) for i, prediction in enumerate(predictions)]
 save_scanpaths(paths, arguments.out)
 

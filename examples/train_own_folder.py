@@ -33,10 +33,10 @@ parser.add_argument("folder", type=Path, nargs="?", help="your pictures; without
 given = parser.parse_args()
 folder = given.folder or draw_folder(given.out.with_name(given.out.name + "-pictures"))
 
-spec = ocra.preset("multimnist-3")
-training = replace(spec.training, images=given.images, batch=32, learning_rate=2e-3, compile=False)
+experiment = ocra.preset("multimnist-3")
+training = replace(experiment.training, images=given.images, batch=32, learning_rate=2e-3, compile=False)
 task = ocra.TaskConfig(name="folder", root=str(folder))
-spec = ocra.fit_to_task(replace(spec, name="own-folder", task=task, training=training))
-test = ocra.train(spec, out=given.out, processes=1, quiet=True)["test"]["best"]
+experiment = ocra.fit_to_task(replace(experiment, name="own-folder", task=task, training=training))
+test = ocra.train(experiment, out=given.out, processes=1, quiet=True)["test"]["best"]
 print(f"{test['object_error']:.0%} of objects missed, {test['exact_error']:.0%} of {test['n']} images wrong.")
 print(f"Now try: ocra predict {folder}/*.png --weights {given.out}/weights/best")

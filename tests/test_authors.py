@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ocra.authors import authors_names, import_authors
-from ocra.cli import main
+from ocra.cli.main import main
 from ocra.errors import OcraError
+from ocra.model.authors import authors_names, import_authors
+from ocra.model.weights import load_with_metadata
 from ocra.presets import PRESETS, preset
-from ocra.pretrained import load_with_metadata
 
 
 def authors_checkpoint(name: str) -> dict[str, Tensor]:

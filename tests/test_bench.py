@@ -9,7 +9,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from ocra import OCRA
 from ocra.benchmark import measure as measuring
 from ocra.benchmark import multiply_adds
-from ocra.cli import main
+from ocra.cli.main import main
 from ocra.presets import preset
 
 
@@ -44,7 +44,9 @@ def test_left_to_itself_bench_takes_as_many_processes_as_share_the_batch_equally
 ) -> None:
     taken: list[int] = []
     monkeypatch.setattr(measuring, "cores", lambda: 6)
-    monkeypatch.setattr(measuring, "measure", lambda spec, mode, batch, count, *_, **__: taken.append(count))
+    monkeypatch.setattr(
+        measuring, "measure", lambda experiment, mode, batch, count, *_, **__: taken.append(count)
+    )
     measuring.measure_all(["multimnist-3"], ["train"])
     assert taken == [4]
 

@@ -11,10 +11,10 @@ import pytest
 from PIL import Image
 
 import ocra
-from ocra.cli import COMMANDS, available, main, overview
-from ocra.commands import whole_number
+from ocra.cli.common import whole_number
+from ocra.cli.main import COMMANDS, available, main, overview
 from ocra.config import ModelConfig
-from ocra.model import OCRA
+from ocra.model.ocra import OCRA
 
 RESULT = str(Path(__file__).parents[1] / "benchmarks" / "results" / "multimnist-3-1.1M-seed2.json")
 
@@ -38,7 +38,8 @@ def test_help_fits_on_one_screen(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_help_needs_no_heavy_import() -> None:
     program = (
-        "import sys, ocra.cli; ocra.cli.main(['--help']); print('torch' in sys.modules, file=sys.stderr)"
+        "import sys; from ocra.cli.main import main; main(['--help']); "
+        "print('torch' in sys.modules, file=sys.stderr)"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.stderr.strip() == "False"
@@ -148,8 +149,8 @@ def test_whole_numbers_may_be_written_with_an_exponent() -> None:
 
 def test_presets_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     _, out, _ = output(["presets", "svhn-12", "--json", "--recipe", "paper"], capsys)
-    spec = json.loads(out)
-    assert spec["parameters"] == 5_107_591 and spec["training"]["images"] == 235_000_000
+    experiment = json.loads(out)
+    assert experiment["parameters"] == 5_107_591 and experiment["training"]["images"] == 235_000_000
     _, out, _ = output(["presets", "multimnist-10"], capsys)
     assert "model.glimpses = 10" in out and "5.08 ± 0.17" in out
 

@@ -6,7 +6,7 @@ import pytest
 from PIL import Image
 
 from ocra import OCRA, ModelConfig
-from ocra.cli import main
+from ocra.cli.main import main
 from ocra.data.digits import digit_pool
 
 

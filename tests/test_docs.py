@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ocra.cli import COMMANDS
+from ocra.cli.main import COMMANDS
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

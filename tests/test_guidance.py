@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ocra.data.task import Batch, Parts
+from ocra.data.task import Annotations, Batch
 from ocra.errors import OcraError
 from ocra.guidance import CLOSE, WHOLE, check_guidance, guide_loss
 from ocra.losses import LossConfig, compute_losses
-from ocra.trace import Trace, Windows
+from ocra.model.trace import Trace, Windows
 
 SIZE = 18
 IMAGE = (100, 100)
@@ -17,8 +17,8 @@ BOXES = torch.tensor([[10, 20, 28, 28], [60, 50, 28, 28]])
 MIDDLES = [(23.5, 33.5), (73.5, 63.5)]
 
 
-def parts_of(boxes: torch.Tensor = BOXES, classes: tuple[int, ...] = (3, 7)) -> Parts:
-    return Parts(torch.zeros(1, len(boxes), 1, *IMAGE), boxes[None], torch.tensor([classes]))
+def parts_of(boxes: torch.Tensor = BOXES, classes: tuple[int, ...] = (3, 7)) -> Annotations:
+    return Annotations(torch.zeros(1, len(boxes), 1, *IMAGE), boxes[None], torch.tensor([classes]))
 
 
 def windows_on(*centers: tuple[float, float], width: float = CLOSE * 28) -> Windows:
@@ -28,7 +28,7 @@ def windows_on(*centers: tuple[float, float], width: float = CLOSE * 28) -> Wind
     return Windows(center, widths / (SIZE - 1), torch.ones_like(widths))
 
 
-def loss(windows: Windows, parts: Parts | None = None) -> float:
+def loss(windows: Windows, parts: Annotations | None = None) -> float:
     return guide_loss(windows, parts or parts_of(), IMAGE, SIZE).item()
 
 

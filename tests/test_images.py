@@ -14,8 +14,8 @@ from tiny import centroid, dot_picture, ink_picture
 from ocra.config import ModelConfig
 from ocra.data.pictures import fit_pixels
 from ocra.errors import OcraError
-from ocra.images import find_pictures, read_picture
-from ocra.preparation import prepare
+from ocra.images.fitting import prepare
+from ocra.images.reading import find_pictures, read_picture
 
 MODEL = ModelConfig()
 

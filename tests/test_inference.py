@@ -9,9 +9,9 @@ from PIL import Image
 from tiny import tiny_model, tiny_weights
 
 from ocra.errors import OcraError
-from ocra.inference import Knowledge, describe, predict, view
+from ocra.images.fitting import Placement
 from ocra.metrics import AnswerRule
-from ocra.preparation import Placement
+from ocra.prediction import ModelInfo, describe, predict, view
 from ocra.viz import look
 
 
@@ -20,7 +20,7 @@ def answers(model, scores, **trace_fields):
     scores = torch.tensor(scores)
     images = torch.rand(len(scores), *model.config.image_shape)
     trace = dataclasses.replace(view(model, images), scores=scores, **trace_fields)
-    return describe(trace, model.config, Knowledge.of(model))
+    return describe(trace, model.config, ModelInfo.of(model))
 
 
 def row(**scores):
@@ -45,9 +45,9 @@ def test_scattered_digits_may_be_twice_the_same():
 
 def test_objects_of_a_folder_are_the_rounded_scores():
     model = tiny_model(classes=3)
-    knowledge = Knowledge.of(model, {"task": {"name": "folder"}, "class_names": ["cat", "dog", "owl"]})
+    info = ModelInfo.of(model, {"task": {"name": "folder"}, "class_names": ["cat", "dog", "owl"]})
     trace = dataclasses.replace(view(model, torch.rand(1, 1, 36, 36)), scores=torch.tensor([[2.2, 0.4, 0.8]]))
-    assert describe(trace, model.config, knowledge)[0].labels == ("cat", "cat", "owl")
+    assert describe(trace, model.config, info)[0].labels == ("cat", "cat", "owl")
 
 
 def test_house_numbers_are_read_from_left_to_right():
@@ -67,9 +67,9 @@ def test_confidence_is_the_share_against_the_best_rejected_score():
 
 def test_a_class_of_a_folder_is_a_toss_up_at_the_half_from_which_it_is_named():
     model = tiny_model(classes=2)
-    knowledge = Knowledge.of(model, {"task": {"name": "folder"}, "class_names": ["cat", "dog"]})
+    info = ModelInfo.of(model, {"task": {"name": "folder"}, "class_names": ["cat", "dog"]})
     trace = dataclasses.replace(view(model, torch.rand(1, 1, 36, 36)), scores=torch.tensor([[1.0, 0.5]]))
-    (said,) = describe(trace, model.config, knowledge)
+    (said,) = describe(trace, model.config, info)
     assert [found.confidence for found in said.objects] == pytest.approx([2 / 3, 0.5])
 
 
@@ -101,11 +101,11 @@ def test_images_whose_values_are_not_from_0_to_1_are_refused(value):
 )  # fmt: skip
 def test_saved_words_that_cannot_be_used_are_named(metadata):
     with pytest.raises(OcraError, match=f"'{next(iter(metadata))}' that cannot be used"):
-        Knowledge.of(tiny_model(), metadata)
+        ModelInfo.of(tiny_model(), metadata)
 
 
 def test_class_names_may_be_numbers():
-    assert Knowledge.of(tiny_model(), {"class_names": list(range(10))}).class_names == tuple("0123456789")
+    assert ModelInfo.of(tiny_model(), {"class_names": list(range(10))}).class_names == tuple("0123456789")
 
 
 def test_no_pictures_get_no_answers():
@@ -126,7 +126,7 @@ def test_glimpses_are_told_in_pixels_of_the_users_picture():
     images = torch.rand(2, 1, 36, 36)
     trace = view(model, images)
     here, there = describe(
-        trace, model.config, Knowledge.of(model), [Placement(), Placement((4, 4), (10, 20))]
+        trace, model.config, ModelInfo.of(model), [Placement(), Placement((4, 4), (10, 20))]
     )
     for step, glimpse in enumerate(there.glimpses):
         x, y = trace.read_windows.center[1, step].tolist()
@@ -168,9 +168,9 @@ def test_files_and_tensors_give_the_same_answer(tmp_path):
 
 def test_what_was_saved_with_the_weights_decides():
     model = tiny_model()
-    assert Knowledge.of(model).rule == AnswerRule(2, repeats=False)
+    assert ModelInfo.of(model).rule == AnswerRule(2, repeats=False)
     saved = {"task": {"name": "cluttered"}, "answer": {"objects": 3, "repeats": True}}
-    assert Knowledge.of(model, saved).rule == AnswerRule(3, repeats=True)
-    assert Knowledge.of(model, {**saved, "loss": {"reconstruction_mask": "none"}}).masked is False
+    assert ModelInfo.of(model, saved).rule == AnswerRule(3, repeats=True)
+    assert ModelInfo.of(model, {**saved, "loss": {"reconstruction_mask": "none"}}).masked is False
     with pytest.raises(OcraError, match="10 classes, but 2 class names"):
-        Knowledge.of(model, {"class_names": ["a", "b"]})
+        ModelInfo.of(model, {"class_names": ["a", "b"]})

@@ -11,12 +11,12 @@ from PIL import Image
 from tiny import ink_picture, tiny_model, tiny_weights
 
 import ocra
-from ocra.commands.look import main
+from ocra.cli.look import main
 from ocra.errors import OcraError, UsageError
-from ocra.images import read_picture
-from ocra.inference import Knowledge, view
-from ocra.preparation import prepare
-from ocra.trace import Windows
+from ocra.images.fitting import prepare
+from ocra.images.reading import read_picture
+from ocra.model.trace import Windows
+from ocra.prediction import ModelInfo, view
 from ocra.viz import look
 from ocra.viz.animation import draw_frames
 from ocra.viz.figure import draw_look
@@ -31,8 +31,8 @@ def record_of(model, images=None, metadata=None, truths=None, glimpses=None, win
     images = torch.rand(1, *model.config.image_shape) if images is None else images
     with torch.no_grad():
         trace = model(images, glimpses=glimpses, record=True, windows=windows)
-    knowledge = Knowledge.of(model, metadata)
-    return records(trace, images, model.config, knowledge, truths=truths, titles=["an image"] * len(images))
+    info = ModelInfo.of(model, metadata)
+    return records(trace, images, model.config, info, truths=truths, titles=["an image"] * len(images))
 
 
 def test_the_window_that_is_drawn_is_where_the_glimpse_came_from():
@@ -137,7 +137,7 @@ def test_the_figure_of_a_users_picture_is_tidy_too(tmp_path):
     prepared = prepare(read_picture(tmp_path / "photo.png"), model.config)
     images = prepared.image[None]
     (record,) = records(
-        view(model, images), images, model.config, Knowledge.of(model), titles=["photo"], prepared=[prepared]
+        view(model, images), images, model.config, ModelInfo.of(model), titles=["photo"], prepared=[prepared]
     )
     assert_tidy(draw_look(record))
     assert_tidy(draw_steps(prepared))

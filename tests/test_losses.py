@@ -7,7 +7,6 @@ import math
 import pytest
 import torch
 
-from ocra.capsules import squash
 from ocra.data.task import Batch
 from ocra.errors import OcraError
 from ocra.losses import (
@@ -20,7 +19,8 @@ from ocra.losses import (
     sequence_loss,
     share_loss,
 )
-from ocra.trace import Trace
+from ocra.model.capsules import squash
+from ocra.model.trace import Trace
 
 
 def paper_margin_loss(y_pred: torch.Tensor, y_true: torch.Tensor) -> torch.Tensor:

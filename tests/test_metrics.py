@@ -17,9 +17,9 @@ from ocra.data.task import Batch
 from ocra.errors import OcraError, UsageError
 from ocra.evaluation import evaluate
 from ocra.metrics import AnswerRule, predicted_counts, wilson_interval, wrong_digits, wrong_images
-from ocra.model import OCRA
-from ocra.tally import Tally, wrong_answers
-from ocra.trace import Trace
+from ocra.model.ocra import OCRA
+from ocra.model.trace import Trace
+from ocra.tally import ErrorCounter, wrong_answers
 
 TWO_DIFFERENT = AnswerRule(2, repeats=False)
 TWO = AnswerRule(2)
@@ -133,11 +133,11 @@ def test_wilson_interval_against_published_values() -> None:
     assert wilson_interval(20, 20)[1] == 1
 
 
-def tally_of(scores: list[list[float]], counts: list[list[float]]) -> Tally:
+def tally_of(scores: list[list[float]], counts: list[list[float]]) -> ErrorCounter:
     trace = Trace(torch.tensor(scores), torch.zeros(len(scores), 1, 2, 2), torch.zeros(len(scores), 2, 3))
     trace.capsule_lengths[:, 1, 2] = torch.linspace(0.4, 0.6, len(scores))
     batch = Batch(torch.ones(len(scores), 1, 2, 2), torch.tensor(counts))
-    tally = Tally(("a", "b", "c"), glimpses=2)
+    tally = ErrorCounter(("a", "b", "c"), glimpses=2)
     tally.add(trace, batch, TWO)
     return tally
 
@@ -175,7 +175,7 @@ def test_house_numbers_are_counted_by_length() -> None:
     trace = Trace(torch.zeros(2, 14), torch.zeros(2, 1, 2, 2), torch.zeros(2, 12, 14), readout)
     batch = Batch(torch.zeros(2, 1, 2, 2), torch.zeros(2, 14), sequence)
     assert wrong_answers(trace, batch, AnswerRule(None)).tolist() == [True, False]
-    tally = Tally(tuple("0123456789"), glimpses=12)
+    tally = ErrorCounter(tuple("0123456789"), glimpses=12)
     tally.add(trace, batch, AnswerRule(None))
     details = tally.details()
     assert details["lengths"]["2"] == {"n": 1, "exact_error": 1.0, "digit_error": 0.5}

@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 from tiny import ink_picture, tiny_weights
 
-from ocra.commands.predict import main
+from ocra.cli.predict import main
 from ocra.errors import OcraError, UsageError
 
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from ocra.commands.presets import parameter_count
+from ocra.cli.presets import parameter_count
 from ocra.data import TaskConfig, make_task
 from ocra.errors import OcraError, UsageError
-from ocra.presets import PRESETS, Spec, fit_to_task, preset
+from ocra.presets import PRESETS, Experiment, fit_to_task, preset
 
 EXACT = {
     "multimnist-3": 3_877_356,
@@ -54,12 +54,12 @@ def test_ablations_without_glimpses_differ_by_the_hidden_to_hidden_weights() -> 
     ],
 )
 def test_hyperparameters_of_the_papers_table(name: str, weight: float, mask: str, clip: bool) -> None:
-    spec = preset(name, "paper")
-    assert spec.loss.reconstruction_weight == weight
-    assert spec.loss.excess_weight == spec.loss.share_weight == 0
-    assert spec.loss.reconstruction_mask == mask
-    assert spec.model.clip_canvas == clip
-    assert spec.loss.normalise_scores == (spec.task.name == "multimnist")
+    experiment = preset(name, "paper")
+    assert experiment.loss.reconstruction_weight == weight
+    assert experiment.loss.excess_weight == experiment.loss.share_weight == 0
+    assert experiment.loss.reconstruction_mask == mask
+    assert experiment.model.clip_canvas == clip
+    assert experiment.loss.normalise_scores == (experiment.task.name == "multimnist")
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -80,8 +80,8 @@ def test_the_papers_recipe(name: str) -> None:
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_an_experiment_survives_being_written_as_json(name: str) -> None:
-    spec = replace(preset(name), seed=3, task=TaskConfig(class_names=("a", "b")))
-    assert Spec.from_dict(json.loads(json.dumps(spec.to_dict()))) == spec
+    experiment = replace(preset(name), seed=3, task=TaskConfig(class_names=("a", "b")))
+    assert Experiment.from_dict(json.loads(json.dumps(experiment.to_dict()))) == experiment
 
 
 def test_unknown_names_are_refused_in_a_sentence() -> None:
@@ -90,22 +90,26 @@ def test_unknown_names_are_refused_in_a_sentence() -> None:
     with pytest.raises(UsageError, match="recipe"):
         preset("multimnist-3", "mine")  # type: ignore[arg-type]
     with pytest.raises(OcraError, match=r"training\.epochs"):
-        Spec.from_dict({"training": {"epochs": 3}})
+        Experiment.from_dict({"training": {"epochs": 3}})
     with pytest.raises(OcraError, match="an object for model"):
-        Spec.from_dict({"model": 7})
+        Experiment.from_dict({"model": 7})
 
 
 def test_a_model_is_fitted_to_another_task() -> None:
     task = TaskConfig(name="cluttered", digits="glyphs", size=48)
-    spec = fit_to_task(replace(preset("multimnist-3"), task=task))
-    assert (spec.name, spec.description, spec.paper_error) == ("multimnist-3-cluttered", "", "")
-    assert spec.model.image_shape == (1, 48, 48)
-    assert not spec.loss.normalise_scores
+    experiment = fit_to_task(replace(preset("multimnist-3"), task=task))
+    assert (experiment.name, experiment.description, experiment.paper_error) == (
+        "multimnist-3-cluttered",
+        "",
+        "",
+    )
+    assert experiment.model.image_shape == (1, 48, 48)
+    assert not experiment.loss.normalise_scores
 
 
 def test_a_fitted_model_for_house_numbers_reads_no_sequence_elsewhere() -> None:
-    spec = fit_to_task(replace(preset("svhn-12"), task=TaskConfig(digits="glyphs")))
-    assert spec.model.classes == 10 and spec.model.readout_digits == 0
+    experiment = fit_to_task(replace(preset("svhn-12"), task=TaskConfig(digits="glyphs")))
+    assert experiment.model.classes == 10 and experiment.model.readout_digits == 0
 
 
 def test_the_papers_figure_stays_with_the_papers_task(monkeypatch: pytest.MonkeyPatch) -> None:

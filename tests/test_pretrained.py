@@ -14,10 +14,10 @@ from safetensors.torch import load_file, save_file
 import ocra
 from ocra.config import ModelConfig
 from ocra.errors import OcraError
-from ocra.inference import Knowledge
 from ocra.metrics import AnswerRule
-from ocra.model import OCRA
-from ocra.pretrained import load_with_metadata, shipped
+from ocra.model.ocra import OCRA
+from ocra.model.weights import load_with_metadata, shipped
+from ocra.prediction import ModelInfo
 
 SMALL = ModelConfig(height=20, width=24, glimpses=2, filters=4, hidden=16, primary_capsules=4, glimpse_size=8)
 
@@ -59,7 +59,7 @@ def test_what_answers_mean_survives_being_saved_again_and_old_figures_do_not(tmp
     OCRA.from_pretrained(tmp_path / "a").save_pretrained(tmp_path / "b")
     again, metadata = load_with_metadata(tmp_path / "b")
     assert metadata == {"class_names": ["cat", "dog"], "task": {"name": "folder"}, "answer": answer}
-    assert Knowledge.of(again) == Knowledge("folder", ("cat", "dog"), AnswerRule(1, repeats=False))
+    assert ModelInfo.of(again) == ModelInfo("folder", ("cat", "dog"), AnswerRule(1, repeats=False))
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 from tiny import SMALL
 
 import ocra
-from ocra.commands.report import main
+from ocra.cli.report import main
 from ocra.errors import OcraError, UsageError
 from ocra.viz.curves import Curve, draw_curves
 
@@ -18,17 +18,17 @@ from ocra.viz.curves import Curve, draw_curves
 def run(tmp_path_factory):
     """The folder of a very short run on glyph digits."""
     folder = tmp_path_factory.mktemp("runs") / "a <run>"
-    spec = ocra.preset("multimnist-3")
-    spec = replace(
-        spec,
-        model=replace(spec.model, glimpses=2, **SMALL),
+    experiment = ocra.preset("multimnist-3")
+    experiment = replace(
+        experiment,
+        model=replace(experiment.model, glimpses=2, **SMALL),
         task=ocra.TaskConfig(digits="glyphs"),
         training=ocra.TrainingConfig(
             images=96, batch=16, compile=False, report_every_images=16, validate_every_images=48,
             validate_images=16, test_images=32,
         ),
     )  # fmt: skip
-    ocra.train(spec, out=folder, processes=1, quiet=True)
+    ocra.train(experiment, out=folder, processes=1, quiet=True)
     return folder
 
 

@@ -11,7 +11,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from ocra.config import ModelConfig
 from ocra.data import TaskConfig
-from ocra.model import OCRA
+from ocra.model.ocra import OCRA
 
 SMALL = {"hidden": 24, "primary_capsules": 6, "primary_size": 4, "capsule_size": 6, "filters": 4}
 

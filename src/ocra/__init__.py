@@ -14,47 +14,31 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .config import ModelConfig as ModelConfig
-    from .data import (
-        SVHN as SVHN,
-    )
-    from .data import (
-        Batch as Batch,
-    )
-    from .data import (
-        ClutteredMNIST as ClutteredMNIST,
-    )
-    from .data import (
-        FolderTask as FolderTask,
-    )
-    from .data import (
-        MultiMNIST as MultiMNIST,
-    )
-    from .data import (
-        Task as Task,
-    )
-    from .data import (
-        TaskConfig as TaskConfig,
-    )
-    from .data import (
-        make_task as make_task,
-    )
-    from .errors import OcraError as OcraError
-    from .evaluation import evaluate as evaluate
-    from .inference import predict as predict
-    from .interventions import Lesion as Lesion
-    from .losses import LossConfig as LossConfig
-    from .model import OCRA as OCRA
-    from .presets import PRESETS as PRESETS
-    from .presets import Spec as Spec
-    from .presets import fit_to_task as fit_to_task
-    from .presets import preset as preset
-    from .trace import Trace as Trace
-    from .trace import Windows as Windows
-    from .training.config import TrainingConfig as TrainingConfig
-    from .training.start import resume as resume
-    from .training.start import train as train
-    from .viz import look as look
+    from ocra.config import ModelConfig as ModelConfig
+    from ocra.data import SVHN as SVHN
+    from ocra.data import Batch as Batch
+    from ocra.data import ClutteredMNIST as ClutteredMNIST
+    from ocra.data import FolderTask as FolderTask
+    from ocra.data import MultiMNIST as MultiMNIST
+    from ocra.data import Task as Task
+    from ocra.data import TaskConfig as TaskConfig
+    from ocra.data import make_task as make_task
+    from ocra.errors import OcraError as OcraError
+    from ocra.evaluation import evaluate as evaluate
+    from ocra.losses import LossConfig as LossConfig
+    from ocra.model.interventions import Lesion as Lesion
+    from ocra.model.ocra import OCRA as OCRA
+    from ocra.model.trace import Trace as Trace
+    from ocra.model.trace import Windows as Windows
+    from ocra.prediction import predict as predict
+    from ocra.presets import PRESETS as PRESETS
+    from ocra.presets import Experiment as Experiment
+    from ocra.presets import fit_to_task as fit_to_task
+    from ocra.presets import preset as preset
+    from ocra.training.config import TrainingConfig as TrainingConfig
+    from ocra.training.run import resume as resume
+    from ocra.training.run import train as train
+    from ocra.viz import look as look
 
 _HOMES = {
     "config": ("ModelConfig",),
@@ -70,14 +54,14 @@ _HOMES = {
     ),
     "errors": ("OcraError",),
     "evaluation": ("evaluate",),
-    "inference": ("predict",),
-    "interventions": ("Lesion",),
+    "prediction": ("predict",),
+    "model.interventions": ("Lesion",),
     "losses": ("LossConfig",),
-    "model": ("OCRA",),
-    "presets": ("PRESETS", "Spec", "fit_to_task", "preset"),
-    "trace": ("Trace", "Windows"),
+    "model.ocra": ("OCRA",),
+    "presets": ("PRESETS", "Experiment", "fit_to_task", "preset"),
+    "model.trace": ("Trace", "Windows"),
     "training.config": ("TrainingConfig",),
-    "training.start": ("resume", "train"),
+    "training.run": ("resume", "train"),
     "viz": ("look",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

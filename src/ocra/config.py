@@ -6,8 +6,8 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from .errors import OcraError
-from .files import unknown_option
+from ocra.errors import OcraError
+from ocra.files import unknown_option
 
 
 def check_switches(config: Any, prefix: str) -> None:

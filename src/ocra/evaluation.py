@@ -12,16 +12,16 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from .config import ModelConfig
-from .data import Task, TaskConfig, make_task
-from .data.random import permutation
-from .data.task import Batch, Parts
-from .errors import UsageError
-from .machine import cores
-from .metrics import AnswerRule, answer_rule
-from .model import OCRA, how_often
-from .tally import DIGITS, Tally
-from .trace import Trace
+from ocra.config import ModelConfig
+from ocra.data import Task, TaskConfig, make_task
+from ocra.data.random import permutation
+from ocra.data.task import Annotations, Batch
+from ocra.errors import UsageError
+from ocra.machine import cores
+from ocra.metrics import AnswerRule, answer_rule
+from ocra.model.ocra import OCRA, how_often
+from ocra.model.trace import Trace
+from ocra.tally import DIGITS, ErrorCounter
 
 
 @dataclass(frozen=True)
@@ -123,14 +123,14 @@ def _in_threads(
     glimpses: int | None,
     threads: int,
     on_progress: Callable[[int], None] | None,
-) -> Tally:
-    """Tally in Python threads of one core each: PyTorch lets go of the interpreter while it computes."""
+) -> ErrorCounter:
+    """ErrorCounter in Python threads of one core each: PyTorch lets go of the interpreter while it computes."""
     device = next(model.parameters()).device
     count = min(threads or cores(), len(indices) // batch) if device.type == "cpu" else 1
     count = max(1, count)
     before = torch.get_num_threads()
 
-    def part(chosen: NDArray[np.int64]) -> Tally:
+    def part(chosen: NDArray[np.int64]) -> ErrorCounter:
         torch.set_num_threads(1)
         return tally(model, task, chosen, batch, glimpses, device, on_progress)
 
@@ -151,14 +151,14 @@ def tally(
     glimpses: int | None = None,
     device: torch.device | str = "cpu",
     on_progress: Callable[[int], None] | None = None,
-) -> Tally:
+) -> ErrorCounter:
     """Score the images of these indices, `batch` at a time.
 
     The last batch is filled up to that size, so that a compiled model meets one size only.
     """
     rule = rule_for(model, task)
     class_names = task.class_names[:DIGITS] if model.config.readout_digits else task.class_names
-    result = Tally(class_names, glimpses or model.config.glimpses)
+    result = ErrorCounter(class_names, glimpses or model.config.glimpses)
     for start in range(0, len(indices), batch):
         chosen = indices[start : start + batch]
         pictures = task.batch(np.resize(chosen, batch))
@@ -185,5 +185,5 @@ def _first_pictures(batch: Batch, count: int) -> Batch:
 def on_device(batch: Batch, device: torch.device) -> Batch:
     """A batch on a device."""
     sequence = None if batch.sequence is None else batch.sequence.to(device)
-    parts = None if batch.parts is None else Parts(*(field.to(device) for field in batch.parts))
+    parts = None if batch.parts is None else Annotations(*(field.to(device) for field in batch.parts))
     return Batch(batch.images.to(device), batch.counts.to(device), sequence, parts)

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from .errors import OcraError
+from ocra.errors import OcraError
 
 
 @contextmanager

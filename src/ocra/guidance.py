@@ -8,9 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .data.task import Parts
-from .errors import OcraError
-from .trace import Windows
+from ocra.data.task import Annotations
+from ocra.errors import OcraError
+from ocra.model.trace import Windows
 
 WHOLE = 0.92
 """Width of the first window, as a share of the image."""
@@ -24,7 +24,7 @@ MOST_OBJECTS = 5
 
 
 def guide_loss(
-    windows: Windows, parts: Parts, image: tuple[int, int], size: int, in_order_over: int = 0
+    windows: Windows, parts: Annotations, image: tuple[int, int], size: int, in_order_over: int = 0
 ) -> Tensor:
     """How far the read windows are from seeing the whole image first and then each object close by, a scalar.
 
@@ -55,7 +55,7 @@ def _first_look(windows: Windows, image: tuple[int, int], size: int) -> Tensor:
     return away + (windows.width(size)[:, 0] / (WHOLE * extent)).log().square()
 
 
-def _close_looks(windows: Windows, parts: Parts, size: int) -> Tensor:
+def _close_looks(windows: Windows, parts: Annotations, size: int) -> Tensor:
     """How far each further window is from a close look at each object: [batch, glimpses - 1, objects]."""
     boxes = parts.boxes.to(windows.center.dtype)
     there = parts.classes >= 0
@@ -67,7 +67,7 @@ def _close_looks(windows: Windows, parts: Parts, size: int) -> Tensor:
     return (away + WIDTH_WEIGHT * zoom.square()) * there[:, None]
 
 
-def check_guidance(parts: Parts | None, task: str) -> None:
+def check_guidance(parts: Annotations | None, task: str) -> None:
     """Refuse a task that does not know where its objects are, or has too many of them."""
     if parts is None:
         raise OcraError(

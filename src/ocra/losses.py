@@ -8,11 +8,11 @@ from typing import Literal, NamedTuple
 import torch.nn.functional as F
 from torch import Tensor
 
-from .config import check_switches
-from .data.task import Batch
-from .errors import OcraError
-from .guidance import guide_loss
-from .trace import Trace
+from ocra.config import check_switches
+from ocra.data.task import Batch
+from ocra.errors import OcraError
+from ocra.guidance import guide_loss
+from ocra.model.trace import Trace
 
 # Far below any score or mask that means something; keeps 0 / 0 out of a black image.
 SMALLEST_MAXIMUM = 1e-6

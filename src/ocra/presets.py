@@ -6,19 +6,19 @@ import dataclasses
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from .config import ModelConfig
-from .data.config import TaskConfig
-from .errors import OcraError, UsageError
-from .files import unknown_option
-from .losses import LossConfig
-from .metrics import answer_rule
-from .training.config import TrainingConfig
+from ocra.config import ModelConfig
+from ocra.data.config import TaskConfig
+from ocra.errors import OcraError, UsageError
+from ocra.files import unknown_option
+from ocra.losses import LossConfig
+from ocra.metrics import answer_rule
+from ocra.training.config import TrainingConfig
 
 Recipe = Literal["default", "paper"]
 
 
 @dataclass(frozen=True)
-class Spec:
+class Experiment:
     """Everything one experiment is."""
 
     name: str = "custom"
@@ -49,7 +49,7 @@ class Spec:
         return dataclasses.asdict(self)
 
     @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> Spec:
+    def from_dict(cls, values: dict[str, Any]) -> Experiment:
         """From nested dictionaries; unknown names are refused, missing ones take their defaults."""
         parts = {"model": ModelConfig, "task": TaskConfig, "loss": LossConfig, "training": TrainingConfig}
         made = dict(_checked(values, ""))
@@ -78,42 +78,44 @@ def _from_dict(kind: Any, values: Any, prefix: str) -> Any:
     )
 
 
-def fit_to_task(spec: Spec) -> Spec:
+def fit_to_task(experiment: Experiment) -> Experiment:
     """The same experiment with the model's image size and classes, and the loss, made to fit the task."""
-    from .data import make_task
+    from ocra.data import make_task
 
-    task = make_task(spec.task, "train", spec.seed)
+    task = make_task(experiment.task, "train", experiment.seed)
     channels, height, width = task.image_shape
     model = replace(
-        spec.model, channels=channels, height=height, width=width, classes=len(task.class_names),
-        readout_digits=spec.model.readout_digits if spec.task.name == "svhn" else 0,
+        experiment.model, channels=channels, height=height, width=width, classes=len(task.class_names),
+        readout_digits=experiment.model.readout_digits if experiment.task.name == "svhn" else 0,
     )  # fmt: skip
     rule = answer_rule(task)
     # Scores are comparable only within an image then: fine for the highest few, not for counting.
     comparable = rule.objects is not None and not rule.repeats
-    loss = replace(spec.loss, normalise_scores=spec.loss.normalise_scores and comparable)
-    return _without_foreign_names(replace(spec, model=model, loss=loss))
+    loss = replace(experiment.loss, normalise_scores=experiment.loss.normalise_scores and comparable)
+    return _without_foreign_names(replace(experiment, model=model, loss=loss))
 
 
-def _without_foreign_names(spec: Spec) -> Spec:
+def _without_foreign_names(experiment: Experiment) -> Experiment:
     """The same experiment; if it is no longer that of its preset, it does not bear the paper's figure or its name."""
-    known = PRESETS.get(spec.name)
+    known = PRESETS.get(experiment.name)
     if known is None:
-        return spec
-    if spec.task.name != known.task.name:
-        return replace(spec, name=f"{spec.name}-{spec.task.name}", description="", paper_error="")
+        return experiment
+    if experiment.task.name != known.task.name:
+        return replace(
+            experiment, name=f"{experiment.name}-{experiment.task.name}", description="", paper_error=""
+        )
     # Neither where the data lies nor how training pictures are varied makes it another task.
     own = replace(
-        spec.task,
+        experiment.task,
         root=None,
         download=False,
         augment=known.task.augment,
         extra=known.task.extra,
         class_names=None,
     )
-    if own != known.task or spec.model != known.model:
-        return replace(spec, description="", paper_error="")
-    return spec
+    if own != known.task or experiment.model != known.model:
+        return replace(experiment, description="", paper_error="")
+    return experiment
 
 
 MULTIMNIST = TaskConfig(name="multimnist")
@@ -147,50 +149,50 @@ HOUSE_NUMBER_MODEL = ModelConfig(height=64, width=64, glimpses=12, filters=64, c
 CLUTTERED_LOSS = LossConfig(20.0, "authors", normalise_scores=False, excess_weight=0.5)
 
 _SPECS = [
-    Spec(
+    Experiment(
         "multimnist-3", "Two overlapping digits, three glimpses", "7.24 ± 0.11",
         loss=OVERLAPPING_LOSS, training=OVERLAPPING,
     ),
-    Spec(
+    Experiment(
         "multimnist-10", "Two overlapping digits, ten glimpses", "5.08 ± 0.17",
         model=ModelConfig(glimpses=10), loss=LossConfig(10.0, share_weight=0.5), training=LONGER,
     ),
-    Spec(
+    Experiment(
         "multimnist-recurrent-3", "Ablation: the whole image at each of three steps, no glimpses", "8.98 ± 0.14",
         model=ModelConfig(attention=False), loss=OVERLAPPING_LOSS, training=OVERLAPPING,
     ),
-    Spec(
+    Experiment(
         "multimnist-feedforward", "Ablation: one feed-forward pass over the whole image", "10.63 ± 0.10",
         model=ModelConfig(attention=False, recurrent=False, masking=False, glimpses=1),
         loss=OVERLAPPING_LOSS, training=OVERLAPPING,
     ),
-    Spec(
+    Experiment(
         "multimnist-3-one-routing", "Ablation: one routing, so uniform couplings", "7.77 ± 0.24",
         model=ModelConfig(routings=1), loss=OVERLAPPING_LOSS, training=OVERLAPPING,
     ),
-    Spec(
+    Experiment(
         "multimnist-3-no-capsules", "Ablation: fully connected layers in place of capsules", "8.04 ± 0.13",
         model=ModelConfig(capsules=False), loss=OVERLAPPING_LOSS, training=OVERLAPPING,
     ),
-    Spec(
+    Experiment(
         "cluttered-5", "Two digits among clutter, five glimpses", "8.37 ± 1.43",
         model=CLUTTERED_MODEL, task=CLUTTERED, loss=CLUTTERED_LOSS, training=SCATTERED,
     ),
-    Spec(
+    Experiment(
         "cluttered-7", "Two digits among clutter, seven glimpses", "7.12 ± 1.05",
         model=replace(CLUTTERED_MODEL, glimpses=7), task=CLUTTERED, loss=CLUTTERED_LOSS, training=SCATTERED,
     ),
-    Spec(
+    Experiment(
         "cluttered-5-no-capsules", "Ablation: cluttered-5 with fully connected layers in place of capsules", "> 20",
         model=replace(CLUTTERED_MODEL, capsules=False), task=CLUTTERED, loss=CLUTTERED_LOSS, training=SCATTERED,
     ),
-    Spec(
+    Experiment(
         "svhn-12", "House numbers read from left to right in twelve glimpses", "10.07 ± 0.53",
         model=HOUSE_NUMBER_MODEL, task=HOUSE_NUMBERS, loss=LossConfig(10.0, normalise_scores=False), training=READING,
     ),
 ]  # fmt: skip
 
-PRESETS: dict[str, Spec] = {spec.name: spec for spec in _SPECS}
+PRESETS: dict[str, Experiment] = {experiment.name: experiment for experiment in _SPECS}
 
 # The paper's epochs times the size of its training sets.
 PAPER_IMAGES = {"multimnist": 50 * 3_000_000, "cluttered": 1000 * 180_000, "svhn": 1000 * 235_000}
@@ -201,20 +203,26 @@ PAPER_RECONSTRUCTION = {
 }  # fmt: skip
 
 
-def preset(name: str, recipe: Recipe = "default") -> Spec:
+def preset(name: str, recipe: Recipe = "default") -> Experiment:
     """The experiment of this name, with our recipe of training or the paper's."""
     if name not in PRESETS:
         raise UsageError(f"There is no preset '{name}'; choose one of {', '.join(PRESETS)}.")
-    spec = PRESETS[name]
+    experiment = PRESETS[name]
     if recipe == "default":
-        return spec
+        return experiment
     if recipe != "paper":
         raise UsageError(f"There is no recipe '{recipe}'; choose default or paper.")
     weight = PAPER_RECONSTRUCTION.get(name, 3.0)
-    loss = replace(spec.loss, reconstruction_weight=weight, excess_weight=0.0, share_weight=0.0)
+    loss = replace(experiment.loss, reconstruction_weight=weight, excess_weight=0.0, share_weight=0.0)
     # Its house numbers were those of train and extra, as they are.
-    task = replace(spec.task, augment=False, extra=True) if spec.task.name == "svhn" else spec.task
-    return replace(spec, task=task, loss=loss, training=paper_training(PAPER_IMAGES[spec.task.name]))
+    task = (
+        replace(experiment.task, augment=False, extra=True)
+        if experiment.task.name == "svhn"
+        else experiment.task
+    )
+    return replace(
+        experiment, task=task, loss=loss, training=paper_training(PAPER_IMAGES[experiment.task.name])
+    )
 
 
 def paper_training(images: int) -> TrainingConfig:

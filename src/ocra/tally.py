@@ -9,16 +9,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .data.task import Batch
-from .metrics import AnswerRule, predicted_counts, wilson_interval, wrong_digits, wrong_images
-from .trace import Trace
+from ocra.data.task import Batch
+from ocra.metrics import AnswerRule, predicted_counts, wilson_interval, wrong_digits, wrong_images
+from ocra.model.trace import Trace
 
 DIGITS, LONGEST_NUMBER = 10, 5
 NONE = "none"
 SILENT = 0.02
 
 
-class Tally:
+class ErrorCounter:
     """Counts of what was right and wrong, over as many batches as one likes."""
 
     def __init__(self, class_names: tuple[str, ...], glimpses: int) -> None:
@@ -91,17 +91,17 @@ class Tally:
         }.items():
             self.sums[name].index_add_(0, length, values.double())
 
-    def combined(self, add_up: Callable[[Tensor], Tensor]) -> Tally:
+    def combined(self, add_up: Callable[[Tensor], Tensor]) -> ErrorCounter:
         """The tally over all processes, given a function that adds a float64 vector up over them."""
         packed = add_up(torch.cat([value.reshape(-1) for value in self.sums.values()]))
         parts = packed.split([value.numel() for value in self.sums.values()])
-        result = Tally(self.class_names, self.glimpses)
+        result = ErrorCounter(self.class_names, self.glimpses)
         for name, part in zip(self.sums, parts, strict=True):
             result.sums[name] = part.view_as(self.sums[name])
         return result
 
-    def __add__(self, other: Tally) -> Tally:
-        result = Tally(self.class_names, self.glimpses)
+    def __add__(self, other: ErrorCounter) -> ErrorCounter:
+        result = ErrorCounter(self.class_names, self.glimpses)
         result.sums = {name: value + other.sums[name] for name, value in self.sums.items()}
         return result
 

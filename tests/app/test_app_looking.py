@@ -17,7 +17,7 @@ from ocra.app.studio import Choice, Session, Studio
 from ocra.app.subjects import Subject, from_drawing, from_task, from_upload
 from ocra.app.verdict import in_words
 from ocra.errors import OcraError
-from ocra.images import Picture
+from ocra.images.reading import Picture
 
 CHOICE = Choice("three", 3, False, "five", 5)
 

@@ -5,7 +5,7 @@ import socket
 import pytest
 
 from ocra.app.server import address, free_port, known_names
-from ocra.commands.app import main
+from ocra.cli.app import main
 from ocra.errors import OcraError, UsageError
 
 

@@ -6,7 +6,7 @@ from urllib.parse import urlparse
 import torch
 
 from ocra.config import ModelConfig
-from ocra.model import OCRA
+from ocra.model.ocra import OCRA
 
 SMALL = {"filters": 4, "hidden": 32, "primary_capsules": 8, "primary_size": 4, "capsule_size": 4}
 STROKES = [

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from ocra.data import ClutteredMNIST, MultiMNIST, Parts, Task, TaskConfig, make_task
+from ocra.data import Annotations, ClutteredMNIST, MultiMNIST, Task, TaskConfig, make_task
 from ocra.data.digits import digit_pool
 from ocra.errors import UsageError
 
@@ -202,7 +202,7 @@ def test_loader_of_torch_stacks_samples_and_parts() -> None:
     task = MultiMNIST(digits="glyphs", parts=True)
     images, counts, parts = next(iter(DataLoader(task, batch_size=4, num_workers=1)))
     whole = task.batch(range(4), parts=True)
-    assert isinstance(parts, Parts)
+    assert isinstance(parts, Annotations)
     assert torch.equal(images, whole.images)
     assert torch.equal(counts, whole.counts)
     assert whole.parts is not None and torch.equal(parts.boxes, whole.parts.boxes)

@@ -6,11 +6,11 @@ import pytest
 from PIL import Image
 from svhn_archive import write_archive
 
-from ocra.commands.data import main
+from ocra.cli.data import main
 from ocra.data import SVHN, ClutteredMNIST, inventory
-from ocra.data.grid import captions
 from ocra.errors import OcraError, UsageError
 from ocra.files import atomic_path, write_json_atomically
+from ocra.viz.samples import captions
 
 
 @pytest.mark.parametrize("task", ["multimnist", "cluttered"])

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from ocra.config import ModelConfig
-from ocra.model import OCRA
+from ocra.model.ocra import OCRA
+from ocra.model.trace import Trace, Windows
 from ocra.presets import PRESETS
-from ocra.trace import Trace, Windows
 
-PAPER = {name: spec.model for name, spec in PRESETS.items()}
+PAPER = {name: experiment.model for name, experiment in PRESETS.items()}
 
 SMALL = ModelConfig(
     height=12,

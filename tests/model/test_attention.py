@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from model_variants import SMALL, lively
 from torch import Tensor
 
-from ocra.attention import Window, filter_banks, read, window_from_parameters, write
 from ocra.config import ModelConfig
-from ocra.model import OCRA
+from ocra.model.attention import Window, filter_banks, read, window_from_parameters, write
+from ocra.model.ocra import OCRA
 
 SHAPES = [(12, 12), (20, 31), (31, 20)]  # height, width
 

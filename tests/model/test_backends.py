@@ -12,8 +12,8 @@ import pytest
 import torch
 from model_variants import PAPER, SMALL, VARIATIONS, assert_same_trace, lively, random_images
 
-from ocra.compilation import compiled_or_eager
-from ocra.model import OCRA
+from ocra.model.compilation import compiled_or_eager
+from ocra.model.ocra import OCRA
 
 TESTS = Path(__file__).parent
 

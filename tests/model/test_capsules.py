@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from ocra.capsules import CapsuleLayer, max_min_coupling, route, squash
+from ocra.model.capsules import CapsuleLayer, max_min_coupling, route, squash
 
 BATCH, PRIMARY, OBJECTS, SIZE = 2, 5, 4, 3
 

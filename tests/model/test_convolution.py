@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ocra.convolution import convolve_and_pool
+from ocra.model.convolution import convolve_and_pool
 
 
 def plain(images: Tensor, weight: Tensor, bias: Tensor) -> Tensor:

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from model_variants import PAPER, SMALL, VARIATIONS, flat, lively
 from torch import Tensor
 
-from ocra.attention import Window, filter_banks, read, write
-from ocra.capsules import route, squash
 from ocra.config import ModelConfig
-from ocra.model import OCRA
+from ocra.model.attention import Window, filter_banks, read, write
+from ocra.model.capsules import route, squash
+from ocra.model.ocra import OCRA
 
 IMAGES = {
     "black": lambda shape: torch.zeros(shape),

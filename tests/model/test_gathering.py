@@ -7,9 +7,9 @@ import torch
 from model_variants import SMALL, VARIATIONS, assert_same_trace, lively, random_images
 from torch import Tensor
 
-from ocra.interventions import Lesion
-from ocra.model import OCRA
-from ocra.trace import Trace
+from ocra.model.interventions import Lesion
+from ocra.model.ocra import OCRA
+from ocra.model.trace import Trace
 
 GATHERED = {f"{part}.weight_{which}" for part in ("encoder", "decoder") for which in ("ih", "hh")}
 

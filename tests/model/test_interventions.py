@@ -12,9 +12,9 @@ from torch import Tensor
 
 from ocra.config import ModelConfig
 from ocra.errors import OcraError
-from ocra.interventions import Lesion
-from ocra.model import OCRA
-from ocra.trace import Trace, Windows
+from ocra.model.interventions import Lesion
+from ocra.model.ocra import OCRA
+from ocra.model.trace import Trace, Windows
 
 CONFIG = replace(SMALL, glimpses=4, feedback=True, height=14, width=20)
 BATCH = 3

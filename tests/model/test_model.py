@@ -14,7 +14,7 @@ from model_variants import PAPER, SMALL, VARIATIONS, assert_same_trace, flat, li
 
 from ocra.config import ModelConfig
 from ocra.errors import OcraError
-from ocra.model import OCRA
+from ocra.model.ocra import OCRA
 
 PARAMETERS = {
     "multimnist-3": 3_877_356,

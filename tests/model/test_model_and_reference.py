@@ -8,9 +8,9 @@ from model_variants import PAPER, VARIATIONS, assert_same_trace, lively, random_
 from torch import Tensor
 
 from ocra.config import ModelConfig
-from ocra.model import OCRA
-from ocra.reference import reference_pass
-from ocra.trace import Trace
+from ocra.model.ocra import OCRA
+from ocra.model.reference import reference_pass
+from ocra.model.trace import Trace
 
 
 def gradients(model: OCRA, trace: Trace) -> dict[str, Tensor]:

@@ -10,7 +10,7 @@ import pytest
 import torch
 from model_variants import PAPER
 
-from ocra.model import OCRA
+from ocra.model.ocra import OCRA
 
 ROOT = Path(__file__).parents[2]
 PAPER_TO_CODE = ROOT / "docs" / "paper-to-code.md"

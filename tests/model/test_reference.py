@@ -7,7 +7,7 @@ import math
 import torch
 from model_variants import SMALL, lively, random_images
 
-from ocra.reference import attention_grid, capsule, filterbanks, lstm, maxmin, reference_pass, squash
+from ocra.model.reference import attention_grid, capsule, filterbanks, lstm, maxmin, reference_pass, squash
 
 
 def test_filter_banks_are_those_of_pseudocode_3() -> None:

@@ -24,5 +24,5 @@ def one_thread() -> Iterator[None]:
 def tiny_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a run that has ended; not to be changed."""
     folder = tmp_path_factory.mktemp("runs") / "tiny"
-    assert carry_out(tiny_job().spec, folder, processes=1, quiet=True) == ""
+    assert carry_out(tiny_job().experiment, folder, processes=1, quiet=True) == ""
     return folder

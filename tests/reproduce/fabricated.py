@@ -9,12 +9,12 @@ from ocra.config import ModelConfig
 from ocra.data import TaskConfig
 from ocra.losses import LossConfig
 from ocra.metrics import wilson_interval
-from ocra.presets import Spec, preset
+from ocra.presets import Experiment, preset
 from ocra.reproduce.plan import Job, job_name, scaled
 from ocra.reproduce.results import Result
 from ocra.training.config import TrainingConfig
 
-TINY = Spec(
+TINY = Experiment(
     name="tiny",
     model=ModelConfig(
         glimpses=2, glimpse_size=12, write_size=12, filters=4, hidden=32, primary_capsules=4, capsule_size=4
@@ -30,8 +30,8 @@ TINY = Spec(
 
 def tiny_job(seed: int = 0, **training: Any) -> Job:
     """One tiny run under a seed, with other settings of training."""
-    spec = replace(TINY, seed=seed, training=replace(TINY.training, **training))
-    return Job(job_name(spec), spec)
+    experiment = replace(TINY, seed=seed, training=replace(TINY.training, **training))
+    return Job(job_name(experiment), experiment)
 
 
 def evaluation(task: str, error: float, n: int = 10_000, **others: Any) -> dict[str, Any]:
@@ -46,11 +46,13 @@ def made_up(
     name: str, seed: int = 1, images: int = 3_000_000, error: float | None = 0.08, **others: Any
 ) -> Result:
     """A result of a preset with made-up figures."""
-    spec = scaled(replace(preset(name), seed=seed), images)
-    tests = [] if error is None else [evaluation(spec.task.name, error, glimpses=spec.model.glimpses)]
+    experiment = scaled(replace(preset(name), seed=seed), images)
+    tests = (
+        [] if error is None else [evaluation(experiment.task.name, error, glimpses=experiment.model.glimpses)]
+    )
     result = Result(
-        preset=name, seed=seed, config=spec.to_dict(), images=images, best_images=images, cpu_seconds=7200.0,
+        preset=name, seed=seed, config=experiment.to_dict(), images=images, best_images=images, cpu_seconds=7200.0,
         seconds=3600.0, processes=2, date="2000-01-01", versions={"ocra": "0"}, commit="0123456789",
-        validation=[[images // 2, 0.12], [images, error or 0.5]], evaluations=tests, name=job_name(spec),
+        validation=[[images // 2, 0.12], [images, error or 0.5]], evaluations=tests, name=job_name(experiment),
     )  # fmt: skip
     return replace(result, **others)

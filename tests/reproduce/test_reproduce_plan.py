@@ -45,7 +45,7 @@ def test_every_preset_is_in_a_table() -> None:
 def test_all_tables_need_each_preset_once_for_each_seed() -> None:
     jobs = make_jobs("all", (1, 2))
     assert len(jobs) == 2 * len(PRESETS)
-    assert [job.spec.seed for job in jobs] == [1] * len(PRESETS) + [2] * len(PRESETS)
+    assert [job.experiment.seed for job in jobs] == [1] * len(PRESETS) + [2] * len(PRESETS)
     assert len({job.name for job in jobs}) == len(jobs)
 
 
@@ -84,7 +84,7 @@ def test_a_shorter_run_has_shorter_first_phases_and_validates_as_often() -> None
 def test_a_budget_gives_all_rows_of_a_table_the_same_images() -> None:
     images = share_budget("ablations", 10 * 3600, (1, 2), lambda name: 0.002)
     assert images == {"ablations": 1_600_000}  # 0.9 · 36,000 s / (2 seeds · 5 rows · 2 ms), rounded down
-    assert len({job.spec.training.images for job in make_jobs("ablations", (1, 2), images=images)}) == 1
+    assert len({job.experiment.training.images for job in make_jobs("ablations", (1, 2), images=images)}) == 1
 
 
 def test_a_budget_that_buys_next_to_nothing_is_refused() -> None:
@@ -96,7 +96,7 @@ def test_a_budget_is_measured_once_so_that_a_second_call_resumes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = []
-    monkeypatch.setattr(plan, "measure", lambda spec, processes: asked.append(spec.name) or 0.001)
+    monkeypatch.setattr(plan, "measure", lambda experiment, processes: asked.append(experiment.name) or 0.001)
     first = planned_images("multimnist", "1h", (1,), "default", 1, tmp_path)
     assert planned_images("multimnist", "60m", (1,), "default", 1, tmp_path) == first
     assert asked == ["multimnist-3", "multimnist-10"]

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from fabricated import evaluation, made_up
 
-from ocra.commands.evaluate import main as evaluate_command_line
-from ocra.commands.reproduce import main
+from ocra.cli.evaluate import main as evaluate_command_line
+from ocra.cli.reproduce import main
 from ocra.errors import OcraError, UsageError
+from ocra.model.weights import read_metadata
 from ocra.presets import preset
-from ocra.pretrained import read_metadata
 from ocra.reproduce.groups import changes_to_preset
 from ocra.reproduce.milestones import milestone
 from ocra.reproduce.results import (
@@ -29,8 +29,8 @@ from ocra.reproduce.results import (
 from ocra.reproduce.runner import outcome
 from ocra.reproduce.scores import condense, glimpse_series, main_evaluation
 from ocra.reproduce.settings import differences, portable, recorded_source, source_name
-from ocra.training.checkpoints import Checkpoints
-from ocra.training.distribution import Group
+from ocra.training.checkpoint import Checkpoints
+from ocra.training.distributed import Group
 from ocra.training.folder import read_spec
 from ocra.training.initialise import build_model
 from ocra.training.state import State
@@ -216,8 +216,8 @@ def test_results_without_their_figures_are_told(tmp_path: Path, wrong: dict[str,
 def test_a_run_that_was_stopped_soon_is_recorded_with_its_cost(tiny_run: Path, tmp_path: Path) -> None:
     for name in ("config.json", "log.jsonl"):
         (tmp_path / name).write_bytes((tiny_run / name).read_bytes())
-    spec = read_spec(tmp_path / "config.json")
-    state = State(build_model(spec), spec.training, Group(), extras=0)
+    experiment = read_spec(tmp_path / "config.json")
+    state = State(build_model(experiment), experiment.training, Group(), extras=0)
     Checkpoints(tmp_path / "checkpoints").save(state.checkpoint())
     result = from_run(tmp_path)
     assert result.images == 320 and result.cpu_seconds > 0 and result.best_images > 0

@@ -12,13 +12,13 @@ import pytest
 from fabricated import TINY, tiny_job
 from safetensors.torch import load_file
 
-from ocra.cli import main as cli
+from ocra.cli.main import main as cli
 from ocra.errors import OcraError
 from ocra.presets import PRESETS
 from ocra.reproduce.plan import TABLES, Job
 from ocra.reproduce.results import read_result
 from ocra.reproduce.runner import check_data, outstanding, run_one_by_one
-from ocra.training.loop import Diverged, Run
+from ocra.training.trainer import Diverged, Run
 
 
 def go(jobs: list[Job], folder: Path) -> list[str]:
@@ -77,7 +77,7 @@ def test_a_run_that_diverges_is_recorded_as_failed_and_the_others_go_on(
     step = Run.step
 
     def diverge(self: Run, *args: Any, **options: Any) -> bool:
-        if self.spec.seed == 1 and self.progress.step == 1:
+        if self.experiment.seed == 1 and self.progress.step == 1:
             raise Diverged("The run has diverged.")
         return step(self, *args, **options)
 
@@ -93,7 +93,9 @@ def test_a_run_that_diverges_is_recorded_as_failed_and_the_others_go_on(
 def test_the_run_of_another_experiment_is_not_taken_for_this_one(tmp_path: Path) -> None:
     job = tiny_job(1, images=64)
     go([job], tmp_path)
-    other = Job(job.name, replace(job.spec, training=replace(job.spec.training, learning_rate=0.5)))
+    other = Job(
+        job.name, replace(job.experiment, training=replace(job.experiment.training, learning_rate=0.5))
+    )
     with pytest.raises(OcraError, match=r"other settings \(training\.learning_rate 0\.005, not 0\.5\)"):
         go([other], tmp_path)
     (tmp_path / "results" / f"{job.name}.json").unlink()
@@ -120,6 +122,8 @@ def test_the_command_runs_a_table_and_goes_on_with_more_seeds(
 
 def test_missing_data_is_told_before_anything_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     job = tiny_job()
-    absent = replace(job.spec, task=replace(job.spec.task, digits="mnist", root=str(tmp_path / "nothing")))
+    absent = replace(
+        job.experiment, task=replace(job.experiment.task, digits="mnist", root=str(tmp_path / "nothing"))
+    )
     with pytest.raises(OcraError):
         check_data([job, Job("absent", absent)])

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from fabricated import evaluation, made_up
 
-from ocra.commands.reproduce import main
+from ocra.cli.reproduce import main
 from ocra.config import ModelConfig
 from ocra.data import TaskConfig
 from ocra.errors import OcraError, UsageError
-from ocra.pretrained import load_with_metadata
+from ocra.model.weights import load_with_metadata
 from ocra.reproduce.cards import model_card
 from ocra.reproduce.lineage import lineage
 from ocra.reproduce.results import Result, read_result, write_result

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from fabricated import evaluation, made_up
 
-from ocra.cli import main as cli
+from ocra.cli.main import main as cli
+from ocra.model.weights import read_metadata
 from ocra.presets import PRESETS
-from ocra.pretrained import read_metadata
 from ocra.reproduce.groups import group_results
 from ocra.reproduce.milestones import is_comparable
 from ocra.reproduce.plots import against_glimpses, against_images
@@ -27,9 +27,9 @@ def row_of(page: str, start: str) -> list[str]:
 
 def test_without_results_every_row_is_there_and_says_not_run() -> None:
     page = report([])
-    for name, spec in PRESETS.items():
+    for name, experiment in PRESETS.items():
         row = row_of(page, f"`{name}`")
-        assert "not run" in row and spec.paper_error in row
+        assert "not run" in row and experiment.paper_error in row
     assert "None is recorded yet" in page
 
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from ocra import pretrained
 from ocra.data import TaskConfig
 from ocra.evaluation import evaluate
 from ocra.metrics import wilson_interval
-from ocra.pretrained import load_with_metadata, read_metadata, shipped, stored_as
+from ocra.model import weights as pretrained
+from ocra.model.weights import load_with_metadata, read_metadata, shipped, stored_as
 from ocra.reproduce import groups
 from ocra.reproduce.cards import model_card
 from ocra.reproduce.lineage import shipped_result

@@ -15,12 +15,12 @@ import pytest
 from tiny_runs import finish, losses, run, same_weights, start, tiny, wait_for_images, write_config
 
 import ocra
-from ocra.cli import main
+from ocra.cli.main import main
 from ocra.errors import OcraError
-from ocra.training.checkpoints import Checkpoints
-from ocra.training.distribution import PeerLost
-from ocra.training.logs import read_log
-from ocra.training.loop import Run
+from ocra.training.checkpoint import Checkpoints
+from ocra.training.distributed import PeerLost
+from ocra.training.logging import read_log
+from ocra.training.trainer import Run
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="needs POSIX signals")
 
@@ -101,8 +101,8 @@ def test_a_broken_newest_checkpoint_is_passed_over_and_only_one_process_writes_a
 def test_a_validation_that_was_not_made_is_made_up_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    spec = tiny(validate_every_images=320)
-    ocra.train(spec, tmp_path / "whole", processes=1, quiet=True)
+    experiment = tiny(validate_every_images=320)
+    ocra.train(experiment, tmp_path / "whole", processes=1, quiet=True)
 
     def lost(self: Run, *_: object) -> None:
         raise PeerLost("Another process of this run has ended.")
@@ -110,7 +110,7 @@ def test_a_validation_that_was_not_made_is_made_up_for(
     with monkeypatch.context() as patch:
         patch.setattr(Run, "score", lost)
         with pytest.raises(PeerLost, match=r"Saved at 320 images; continue with: ocra train --resume"):
-            ocra.train(spec, tmp_path / "stopped", processes=1, quiet=True)
+            ocra.train(experiment, tmp_path / "stopped", processes=1, quiet=True)
     ocra.resume(tmp_path / "stopped", quiet=True)
     curves = [
         [(record["images"], record["validation_error"]) for record in read_log(tmp_path / name / "log.jsonl")
@@ -138,8 +138,8 @@ def test_a_compiled_run_is_resumed_exactly(tmp_path: Path, monkeypatch: pytest.M
     # Two glimpses, so that gradients are gathered. Validation in between must not change which compiled code
     # training goes on with.
     small = replace(tiny().model, glimpses=2, filters=4, hidden=16, primary_capsules=4)
-    spec = replace(tiny(images=32 * 12, validate_every_images=32 * 4, compile=True), model=small)
-    ocra.train(spec, tmp_path / "whole", processes=1, quiet=True)
+    experiment = replace(tiny(images=32 * 12, validate_every_images=32 * 4, compile=True), model=small)
+    ocra.train(experiment, tmp_path / "whole", processes=1, quiet=True)
     step = Run.step
 
     def interrupted(self: Run, stop: bool) -> bool:
@@ -149,7 +149,7 @@ def test_a_compiled_run_is_resumed_exactly(tmp_path: Path, monkeypatch: pytest.M
 
     monkeypatch.setattr(Run, "step", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        ocra.train(spec, tmp_path / "stopped", processes=1, quiet=True)
+        ocra.train(experiment, tmp_path / "stopped", processes=1, quiet=True)
     monkeypatch.undo()
     assert ocra.resume(tmp_path / "stopped", quiet=True)["step"] == 12
     assert same_weights(tmp_path / "whole", tmp_path / "stopped")
@@ -160,11 +160,11 @@ def test_a_run_goes_on_from_anywhere_and_without_the_weights_it_began_with(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     ocra.train(tiny(images=32, validate_every_images=32), "first", processes=1, quiet=True)
-    spec = tiny(images=320, start_from="first")
-    ocra.train(spec, "whole", processes=1, quiet=True)
+    experiment = tiny(images=320, start_from="first")
+    ocra.train(experiment, "whole", processes=1, quiet=True)
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         interrupt_at(patch, "step", 5)
-        ocra.train(spec, "stopped", processes=1, quiet=True)
+        ocra.train(experiment, "stopped", processes=1, quiet=True)
     stopped = tmp_path / "stopped"
     assert json.loads((stopped / "config.json").read_text())["training"]["start_from"] == str(
         tmp_path / "first"
@@ -183,11 +183,11 @@ def test_a_run_goes_on_from_anywhere_and_without_the_weights_it_began_with(
 def test_a_signal_at_the_end_of_a_run_is_not_swallowed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
-    spec = tiny(images=320)
-    ocra.train(spec, tmp_path / "whole", processes=1, quiet=True)
+    experiment = tiny(images=320)
+    ocra.train(experiment, tmp_path / "whole", processes=1, quiet=True)
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         interrupt_at(patch, moment, 1)
-        ocra.train(spec, tmp_path / "stopped", processes=1, quiet=True)
+        ocra.train(experiment, tmp_path / "stopped", processes=1, quiet=True)
     assert not (tmp_path / "stopped" / "summary.json").exists()
     ocra.resume(tmp_path / "stopped", quiet=True)
     assert same_weights(tmp_path / "whole", tmp_path / "stopped")

@@ -16,19 +16,19 @@ import torch
 from tiny_runs import run, same_weights, tiny, write_config
 
 import ocra
-from ocra.cli import main
+from ocra.cli.main import main
 from ocra.data import ClutteredMNIST
 from ocra.errors import OcraError
 from ocra.losses import Losses
-from ocra.pretrained import load_with_metadata
-from ocra.training import loop
+from ocra.model.weights import load_with_metadata
+from ocra.training import trainer as loop
 from ocra.training.folder import read_spec
 from ocra.training.initialise import build_model
-from ocra.training.logs import read_log
+from ocra.training.logging import read_log
 
 
-def train(folder: Path, spec: Any = None, **training: Any) -> dict[str, Any]:
-    return ocra.train(spec or tiny(**training), folder, processes=1, quiet=True)
+def train(folder: Path, experiment: Any = None, **training: Any) -> dict[str, Any]:
+    return ocra.train(experiment or tiny(**training), folder, processes=1, quiet=True)
 
 
 @pytest.mark.slow
@@ -53,9 +53,9 @@ def test_a_run_is_resumed_with_as_many_processes_from_the_very_start(
 
 
 def test_attention_may_be_left_out_of_the_learning(tmp_path: Path) -> None:
-    spec = tiny(attention_rate=0.0, images=320)
-    train(tmp_path / "run", spec)
-    start, end = build_model(spec), ocra.OCRA.from_pretrained(tmp_path / "run" / "weights" / "last")
+    experiment = tiny(attention_rate=0.0, images=320)
+    train(tmp_path / "run", experiment)
+    start, end = build_model(experiment), ocra.OCRA.from_pretrained(tmp_path / "run" / "weights" / "last")
     assert torch.allclose(start.read_attention.weight, end.read_attention.weight)
     assert torch.allclose(start.write_attention.bias, end.write_attention.bias)
     assert not torch.allclose(start.primary.weight, end.primary.weight)
@@ -102,11 +102,11 @@ def test_a_run_may_begin_with_being_shown_where_to_look(tmp_path: Path) -> None:
 
 
 def test_nobody_can_be_shown_what_is_not_known(tmp_path: Path) -> None:
-    spec = tiny(guide=1.0, guide_until_images=640)
-    blind = replace(spec, model=replace(spec.model, attention=False))
+    experiment = tiny(guide=1.0, guide_until_images=640)
+    blind = replace(experiment, model=replace(experiment.model, attention=False))
     with pytest.raises(OcraError, match=r"training.guide .* no glimpses"):
         train(tmp_path / "run", blind)
-    crowded = replace(spec, task=replace(spec.task, objects=6))
+    crowded = replace(experiment, task=replace(experiment.task, objects=6))
     with pytest.raises(OcraError, match="up to 5 objects"):
         train(tmp_path / "run", crowded)
     assert not (tmp_path / "run").exists()
@@ -266,9 +266,9 @@ def spoil(monkeypatch: pytest.MonkeyPatch, steps: set[int]) -> None:
 
 
 def test_missing_data_is_said_before_a_folder_is_made(tmp_path: Path) -> None:
-    spec = replace(tiny(), task=replace(tiny().task, digits="mnist", root=str(tmp_path / "nowhere")))
+    experiment = replace(tiny(), task=replace(tiny().task, digits="mnist", root=str(tmp_path / "nowhere")))
     with pytest.raises(OcraError, match="MNIST was not found"):
-        train(tmp_path / "run", spec)
+        train(tmp_path / "run", experiment)
     assert not (tmp_path / "run").exists()
 
 
@@ -324,10 +324,10 @@ def test_output_that_cannot_be_written_does_not_end_a_run(
 
 
 def test_a_task_that_does_not_fit_the_model_is_refused(tmp_path: Path) -> None:
-    spec = replace(tiny(), task=replace(tiny().task, size=40))
+    experiment = replace(tiny(), task=replace(tiny().task, size=40))
     with pytest.raises(OcraError, match="makes images of 1 × 40 × 40, but the model takes 1 × 32 × 32"):
-        train(tmp_path / "run", spec)
-    train(tmp_path / "run", ocra.fit_to_task(replace(spec, training=tiny(images=32).training)))
+        train(tmp_path / "run", experiment)
+    train(tmp_path / "run", ocra.fit_to_task(replace(experiment, training=tiny(images=32).training)))
 
 
 def write_own_folder(root: Path) -> Path:

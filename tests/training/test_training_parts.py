@@ -18,14 +18,15 @@ from safetensors.torch import save_file
 from tiny_runs import TINY, tiny
 
 from ocra.errors import OcraError, UsageError
-from ocra.model import OCRA
-from ocra.training import checkpoints, summary
-from ocra.training.checkpoints import Checkpoint, CheckpointError, Checkpoints
-from ocra.training.distribution import choose_device, choose_processes
+from ocra.model.ocra import OCRA
+from ocra.training import checkpoint as checkpoints
+from ocra.training import summary
+from ocra.training.checkpoint import Checkpoint, CheckpointError, Checkpoints
+from ocra.training.distributed import choose_device, choose_processes
 from ocra.training.flat import FlatParameters
 from ocra.training.folder import fresh_path, new_run
 from ocra.training.initialise import build_model
-from ocra.training.logs import Log, choose_tracker, describe, figures, read_log
+from ocra.training.logging import Log, choose_tracker, describe, figures, read_log
 from ocra.training.parts import slower
 from ocra.training.signals import StopSignals
 
@@ -144,8 +145,8 @@ def test_a_wider_model_goes_on_with_what_a_smaller_one_does(tmp_path: Path) -> N
         background_capsules=1,
         routings=1,
     )
-    spec = tiny(start_from=str(tmp_path))
-    model = build_model(dataclasses.replace(spec, model=wide))
+    experiment = tiny(start_from=str(tmp_path))
+    model = build_model(dataclasses.replace(experiment, model=wide))
     images = torch.rand(4, *TINY.model.image_shape)
     ours, theirs = model.step(images, None, 1), given.step(images, None, 1)
     assert torch.allclose(ours.state.encoder, theirs.state.encoder, atol=1e-6)

@@ -11,9 +11,9 @@ from tiny_runs import tiny, write_config
 import ocra
 from ocra.errors import OcraError
 from ocra.training.channel import Channel, SharedMatrices
-from ocra.training.distribution import Group, PeerLost
+from ocra.training.distributed import Group, PeerLost
 from ocra.training.initialise import build_model
-from ocra.training.whitening import Whitening, inverse_root, of_equal_length
+from ocra.training.optim import Whitening, inverse_root, of_equal_length
 
 
 def correlated(rows: int, columns: int) -> torch.Tensor:
@@ -101,8 +101,8 @@ def test_a_run_cannot_be_resumed_with_what_it_does_not_remember(tmp_path: Path) 
 
 @pytest.mark.slow
 def test_a_tiny_model_learns_with_whitened_steps(tmp_path: Path) -> None:
-    spec = tiny(images=6_000, learning_rate=1e-2, whitening=0.02, validate_images=500, test_images=500)
-    summary = ocra.train(spec, tmp_path / "run", processes=1, quiet=True)
+    experiment = tiny(images=6_000, learning_rate=1e-2, whitening=0.02, validate_images=500, test_images=500)
+    summary = ocra.train(experiment, tmp_path / "run", processes=1, quiet=True)
     assert summary["test"]["last"]["exact_error"] < 0.3  # chance: 0.9
-    start, end = build_model(spec), ocra.OCRA.from_pretrained(tmp_path / "run" / "weights" / "last")
+    start, end = build_model(experiment), ocra.OCRA.from_pretrained(tmp_path / "run" / "weights" / "last")
     assert not torch.allclose(start.encoder.weight_hh, end.encoder.weight_hh)

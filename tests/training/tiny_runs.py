@@ -16,11 +16,11 @@ from ocra.config import ModelConfig
 from ocra.data import TaskConfig
 from ocra.files import write_json_atomically
 from ocra.losses import LossConfig
-from ocra.presets import Spec
+from ocra.presets import Experiment
 from ocra.training.config import TrainingConfig
-from ocra.training.logs import read_log
+from ocra.training.logging import read_log
 
-TINY = Spec(
+TINY = Experiment(
     name="tiny",
     model=ModelConfig(
         height=32, width=32, glimpses=2, glimpse_size=12, write_size=12, filters=8, hidden=64,
@@ -35,7 +35,7 @@ TINY = Spec(
 )  # fmt: skip
 
 
-def tiny(seed: int = 0, **training: Any) -> Spec:
+def tiny(seed: int = 0, **training: Any) -> Experiment:
     """The tiny experiment with other settings of training."""
     return replace(TINY, seed=seed, training=replace(TINY.training, **training))
 
@@ -48,9 +48,9 @@ LONGER = tiny(
 )  # fmt: skip
 
 
-def write_config(path: Path, spec: Spec) -> Path:
+def write_config(path: Path, experiment: Experiment) -> Path:
     """Save an experiment where `ocra train --config` finds it."""
-    write_json_atomically(path, spec.to_dict())
+    write_json_atomically(path, experiment.to_dict())
     return path
 
 

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..config import ModelConfig
-from ..errors import OcraError
-from ..inference import Prediction, describe
-from ..preparation import Placement, Step
-from ..trace import Trace, Windows
-from .networks import Network
-from .subjects import Subject
+from ocra.app.networks import Network
+from ocra.app.subjects import Subject
+from ocra.config import ModelConfig
+from ocra.errors import OcraError
+from ocra.images.fitting import Placement, Step
+from ocra.model.trace import Trace, Windows
+from ocra.prediction import Prediction, describe
 
 # Width of a forced window; 1 reaches from the first to the last pixel of the model's image.
 LEAST_SIZE, MOST_SIZE = 0.02, 2.0
@@ -99,7 +99,7 @@ class Look:
     @property
     def names(self) -> tuple[str, ...]:
         """A name for every object capsule."""
-        return self.network.knowledge.capsule_names(self.network.config)
+        return self.network.info.capsule_names(self.network.config)
 
 
 @torch.inference_mode()
@@ -117,7 +117,7 @@ def look(network: Network, subject: Subject, glimpses: int, forced: Sequence[For
         record=True,
         windows=_windows(windows, placement, config, count) if windows else None,
     )
-    predictions = describe(trace, config, network.knowledge)
+    predictions = describe(trace, config, network.info)
     steps = prepared.steps if subject.explain else ()
     free, answer = predictions[0], predictions[-1]
     return Look(network, image, placement, steps, prepared.blank, trace, answer, free, windows)

@@ -8,13 +8,13 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from ..config import ModelConfig
-from ..data import TaskConfig
-from ..data.config import saved_settings
-from ..errors import OcraError
-from ..inference import Knowledge
-from ..model import OCRA
-from ..pretrained import load_with_metadata, read_metadata, shipped
+from ocra.config import ModelConfig
+from ocra.data import TaskConfig
+from ocra.data.config import saved_settings
+from ocra.errors import OcraError
+from ocra.model.ocra import OCRA
+from ocra.model.weights import load_with_metadata, read_metadata, shipped
+from ocra.prediction import ModelInfo
 
 MOST_GLIMPSES = 20
 
@@ -25,7 +25,7 @@ class Network:
 
     name: str
     model: OCRA
-    knowledge: Knowledge
+    info: ModelInfo
     task: TaskConfig
     """The task it was trained on."""
 
@@ -88,8 +88,8 @@ def _kind(source: str) -> tuple[object, ...] | None:
 
 def _load(name: str, source: str) -> Network:
     model, metadata = load_with_metadata(source)
-    knowledge = Knowledge.of(model, metadata)
-    return Network(name, model, knowledge, _task_config(metadata.get("task"), knowledge.task, model.config))
+    info = ModelInfo.of(model, metadata)
+    return Network(name, model, info, _task_config(metadata.get("task"), info.task, model.config))
 
 
 def _task_config(saved: Any, name: str, config: ModelConfig) -> TaskConfig:

@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 
 import gradio as gr
 
-from ..errors import OcraError
-from .networks import Network, Networks
-from .studio import NOTHING, Choice, Result, Session, Studio, whole
-from .subjects import MOST_NUMBER, TASK_TITLES, random_number
-from .view import empty, notice
+from ocra.app.networks import Network, Networks
+from ocra.app.studio import NOTHING, Choice, Result, Session, Studio, whole
+from ocra.app.subjects import MOST_NUMBER, TASK_TITLES, random_number
+from ocra.app.view import empty, notice
+from ocra.errors import OcraError
 
 FOLDER = Path(__file__).parent
 HEADER = """<header class="ocra-header"><h1>OCRA</h1><p>A network that looks before it answers. It sees a
@@ -86,13 +86,13 @@ def _scripted(value: str, script: str, name: str) -> gr.HTML:
 
 def _pad(network: Network) -> str:
     """The drawing pad, with a pen that suits the network."""
-    task = network.knowledge.task
+    task = network.info.task
     return PAD.format(pen=PENS[task], invitation=escape(INVITATIONS[task]))
 
 
 def _tasks(network: Network) -> gr.Dropdown:
     """Every task that has test pictures, the network's own chosen."""
-    own = network.knowledge.task
+    own = network.info.task
     choices = [(title, name) for name, title in TASK_TITLES.items() if name != "folder" or own == "folder"]
     return gr.Dropdown(choices, value=own, label="Task", elem_id="ocra-task")
 

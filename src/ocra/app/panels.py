@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from ..trace import Windows
-from .looking import Look
+from ocra.app.looking import Look
+from ocra.model.trace import Windows
 
 # Room around the image, as a share of its longer side, where windows may reach beyond it.
 MARGIN = 0.1

@@ -15,9 +15,9 @@ from threading import Event
 
 from PIL import Image, ImageDraw
 
-from ..errors import OcraError, UsageError
-from .networks import Networks
-from .subjects import MOST_UPLOAD_BYTES
+from ocra.app.networks import Networks
+from ocra.app.subjects import MOST_UPLOAD_BYTES
+from ocra.errors import OcraError, UsageError
 
 LOOPBACK = "127.0.0.1"
 THIS_MACHINE = ("localhost", LOOPBACK, "[::1]")
@@ -36,8 +36,8 @@ def serve(
             from starlette.middleware import Middleware
             from starlette.middleware.trustedhost import TrustedHostMiddleware
 
-            from .page import FOLDER, build
-            from .theme import theme
+            from ocra.app.page import FOLDER, build
+            from ocra.app.theme import theme
         except ImportError as error:
             raise OcraError(f"The page needs Gradio ({error}): pip install 'ocra[app]'.") from None
         chosen = free_port(host, port)

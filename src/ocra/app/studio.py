@@ -6,11 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ..errors import OcraError
-from .looking import Force, look
-from .networks import Networks
-from .subjects import Subject, from_drawing, from_task, from_upload, how_many, takes_long
-from .view import empty, notice, render
+from ocra.app.looking import Force, look
+from ocra.app.networks import Networks
+from ocra.app.subjects import Subject, from_drawing, from_task, from_upload, how_many, takes_long
+from ocra.app.view import empty, notice, render
+from ocra.errors import OcraError
 
 NOTHING = "Draw something, upload a picture or take a test picture: here the model will look at it."
 Result = tuple["Session", str, str]

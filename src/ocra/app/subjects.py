@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 from torch import Tensor
 
-from ..data import Task, TaskConfig, make_task
-from ..data.config import DIGIT_TASKS
-from ..errors import OcraError
-from ..images import Picture, read_picture
-from ..preparation import Invert, Placement, Prepared, prepare
-from .networks import Network
+from ocra.app.networks import Network
+from ocra.data import Task, TaskConfig, make_task
+from ocra.data.config import DIGIT_TASKS
+from ocra.errors import OcraError
+from ocra.images.fitting import Invert, Placement, Prepared, prepare
+from ocra.images.reading import Picture, read_picture
 
 TASK_TITLES = {
     "multimnist": "Overlapping digits",
@@ -57,7 +57,7 @@ class Subject:
     def seen_by(self, network: Network) -> Prepared:
         """What a network gets; a task's picture, of which the truth is known, is resized and nothing else."""
         if self.exact is None:
-            return prepare(self.picture, network.config, network.knowledge.task, invert=self.invert)
+            return prepare(self.picture, network.config, network.info.task, invert=self.invert)
         if self.fits(network):
             return Prepared(self.exact, Placement(), self.picture, (), False)
         return prepare(self.picture, network.config, "folder")  # those are only resized

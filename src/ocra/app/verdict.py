@@ -7,9 +7,9 @@ from html import escape
 
 from torch import Tensor
 
-from ..inference import FoundObject, Prediction
-from .looking import Look
-from .subjects import Subject
+from ocra.app.looking import Look
+from ocra.app.subjects import Subject
+from ocra.prediction import FoundObject, Prediction
 
 # Below this a class is hardly ahead of the best one that was not chosen (0.5: level with it).
 UNSURE = 0.55

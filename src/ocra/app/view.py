@@ -6,11 +6,11 @@ import json
 from collections.abc import Sequence
 from html import escape
 
-from ..preparation import Step
-from .looking import Force, Look
-from .panels import capsules, data_url, draws, film, margin, reads, stage, steps_of, style
-from .subjects import Subject
-from .verdict import in_words, verdict
+from ocra.app.looking import Force, Look
+from ocra.app.panels import capsules, data_url, draws, film, margin, reads, stage, steps_of, style
+from ocra.app.subjects import Subject
+from ocra.app.verdict import in_words, verdict
+from ocra.images.fitting import Step
 
 _PLAY = """<button type="button" class="play" aria-label="Play the glimpses">
 <svg viewBox="0 0 16 16" aria-hidden="true"><path class="start" d="M4 2.5v11l9.5-5.5z"/>

@@ -16,13 +16,13 @@ from typing import Any
 
 import numpy as np
 
-from ..data import TaskConfig, make_task
-from ..data.config import DIGIT_TASKS
-from ..errors import OcraError, UsageError
-from ..machine import cores
-from ..presets import Spec, preset
-from .operations import multiply_adds
-from .worker import Job
+from ocra.benchmark.operations import multiply_adds
+from ocra.benchmark.worker import Job
+from ocra.data import TaskConfig, make_task
+from ocra.data.config import DIGIT_TASKS
+from ocra.errors import OcraError, UsageError
+from ocra.machine import cores
+from ocra.presets import Experiment, preset
 
 MAIN_PRESETS = ("multimnist-3", "multimnist-10", "cluttered-5", "svhn-12")
 MODES = ("train", "inference")
@@ -81,19 +81,35 @@ def measure_all(
         )
     specs = [preset(name) for name in presets]  # all names are checked before anything is measured
     rows = []
-    for spec in specs:
+    for experiment in specs:
         for mode in modes:
-            progress(f"{spec.name}, {mode}")
-            rows.append(measure(spec, mode, batch, count, seconds, compile=compile, plain=plain))
+            progress(f"{experiment.name}, {mode}")
+            rows.append(measure(experiment, mode, batch, count, seconds, compile=compile, plain=plain))
     return rows
 
 
 def measure(
-    spec: Spec, mode: str, batch: int, processes: int, seconds: float, *, compile: bool, plain: bool
+    experiment: Experiment,
+    mode: str,
+    batch: int,
+    processes: int,
+    seconds: float,
+    *,
+    compile: bool,
+    plain: bool,
 ) -> Row:
     """Measure one preset in one mode."""
     job = Job(
-        spec.to_dict(), mode, batch // processes, 1, False, compile, seconds, rank=0, size=processes, store=""
+        experiment.to_dict(),
+        mode,
+        batch // processes,
+        1,
+        False,
+        compile,
+        seconds,
+        rank=0,
+        size=processes,
+        store="",
     )
     results = run_jobs([replace(job, rank=rank) for rank in range(processes)])
     speed = sum(result["images"] / result["seconds"] for result in results)
@@ -113,12 +129,12 @@ def measure(
         (result,) = run_jobs([baseline])
         ratio = speed * result["seconds"] / result["images"]
     return Row(
-        preset=spec.name,
+        preset=experiment.name,
         mode=mode,
         batch=batch,
         processes=processes,
         images_per_second=speed,
-        share_of_peak=2 * multiply_adds(spec.model) * passes * speed / (gemm * 1e9),
+        share_of_peak=2 * multiply_adds(experiment.model) * passes * speed / (gemm * 1e9),
         times_plain=ratio,
         peak_memory_mb=max(result["peak_memory_mb"] for result in results),
         first_step_seconds=max(result["first_step_seconds"] for result in results),
@@ -179,15 +195,15 @@ def measure_scaling(seconds: float = 2.0) -> dict[str, list[tuple[int, float]]]:
     base = preset("multimnist-3")
     cluttered = preset("cluttered-5")
 
-    def step_time(spec: Spec, batch: int) -> float:
-        job = Job(spec.to_dict(), "train", batch, 1, False, False, seconds, rank=0, size=1, store="")
+    def step_time(experiment: Experiment, batch: int) -> float:
+        job = Job(experiment.to_dict(), "train", batch, 1, False, False, seconds, rank=0, size=1, store="")
         (result,) = run_jobs([job])
         return 1000 * result["seconds"] / (result["images"] / batch)
 
-    def looking(glimpses: int) -> Spec:
+    def looking(glimpses: int) -> Experiment:
         return replace(base, model=replace(base.model, glimpses=glimpses))
 
-    def sized(side: int) -> Spec:
+    def sized(side: int) -> Experiment:
         return replace(
             cluttered,
             model=replace(cluttered.model, height=side, width=side),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..config import ModelConfig
+from ocra.config import ModelConfig
 
 FORMULA = "share of peak = 2 · multiply-adds · (3 if training else 1) · images/s / GEMM FLOP/s"
 

@@ -18,14 +18,14 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from ..data import Batch, TaskConfig, make_task
-from ..data.config import DIGIT_TASKS
-from ..losses import compute_losses
-from ..model import OCRA
-from ..presets import Spec
-from ..training.channel import Channel
-from ..training.distribution import Group
-from ..training.flat import FlatParameters
+from ocra.data import Batch, TaskConfig, make_task
+from ocra.data.config import DIGIT_TASKS
+from ocra.losses import compute_losses
+from ocra.model.ocra import OCRA
+from ocra.presets import Experiment
+from ocra.training.channel import Channel
+from ocra.training.distributed import Group
+from ocra.training.flat import FlatParameters
 
 GEMM_SIZE = 1024
 GEMM_SECONDS = 1.0
@@ -35,7 +35,7 @@ GEMM_SECONDS = 1.0
 class Job:
     """What a worker measures, and its place among the others that run at the same time."""
 
-    spec: dict[str, Any]
+    experiment: dict[str, Any]
     mode: str  # train or inference
     batch: int  # of this process
     threads: int
@@ -91,10 +91,10 @@ def _gemm_gflops(job: Job) -> float:
     return 2 * GEMM_SIZE**3 * count / elapsed / 1e9
 
 
-def _forward(job: Job, spec: Spec, model: OCRA) -> Callable[[torch.Tensor], Any]:
-    from ..reference import reference_pass
+def _forward(job: Job, experiment: Experiment, model: OCRA) -> Callable[[torch.Tensor], Any]:
+    from ocra.model.reference import reference_pass
 
-    attended = spec.loss.needs_attended and job.mode == "train"
+    attended = experiment.loss.needs_attended and job.mode == "train"
     if job.plain:
         return lambda images: reference_pass(model, images, attended=attended)
     model.gather_gradients = True
@@ -105,23 +105,23 @@ def _forward(job: Job, spec: Spec, model: OCRA) -> Callable[[torch.Tensor], Any]
 
 def _training_step(job: Job) -> Callable[[], None]:
     """A whole training step but for the data: forward, backward, the sum over the processes, Adam."""
-    spec = Spec.from_dict(job.spec)
-    batch = sample_batch(spec, job.batch)
+    experiment = Experiment.from_dict(job.experiment)
+    batch = sample_batch(experiment, job.batch)
     torch.manual_seed(0)
-    model = OCRA(spec.model)
+    model = OCRA(experiment.model)
     flat = FlatParameters(model)
     channel = Channel(Group(job.rank, job.size), flat.size)
     flat.send_gradients_to(channel.mine)
     optimiser = torch.optim.Adam([flat.values], fused=True)
-    forward = _forward(job, spec, model)
+    forward = _forward(job, experiment, model)
 
     def step() -> None:
         channel.mine.zero_()
-        compute_losses(forward(batch.images), batch, spec.loss).total.backward()
+        compute_losses(forward(batch.images), batch, experiment.loss).total.backward()
         gradient = channel.add_up()
         norm = float(gradient.norm())
-        if norm > spec.training.clip:
-            gradient = torch.mul(gradient, spec.training.clip / norm, out=channel.mine)
+        if norm > experiment.training.clip:
+            gradient = torch.mul(gradient, experiment.training.clip / norm, out=channel.mine)
         flat.values.grad = gradient
         optimiser.step()
 
@@ -129,10 +129,10 @@ def _training_step(job: Job) -> Callable[[], None]:
 
 
 def _inference_step(job: Job) -> Callable[[], None]:
-    spec = Spec.from_dict(job.spec)
-    images = sample_batch(spec, job.batch).images
+    experiment = Experiment.from_dict(job.experiment)
+    images = sample_batch(experiment, job.batch).images
     torch.manual_seed(0)
-    forward = _forward(job, spec, OCRA(spec.model).eval())
+    forward = _forward(job, experiment, OCRA(experiment.model).eval())
 
     def step() -> None:
         with torch.inference_mode():
@@ -141,16 +141,16 @@ def _inference_step(job: Job) -> Callable[[], None]:
     return step
 
 
-def sample_batch(spec: Spec, size: int) -> Batch:
+def sample_batch(experiment: Experiment, size: int) -> Batch:
     """Images of the task, made of glyph digits; noise stands in for photographs."""
-    if spec.task.name in DIGIT_TASKS:
-        config = TaskConfig(name=spec.task.name, digits="glyphs", size=spec.task.size)
+    if experiment.task.name in DIGIT_TASKS:
+        config = TaskConfig(name=experiment.task.name, digits="glyphs", size=experiment.task.size)
         return make_task(config, "test").batch(list(range(size)))
-    images = torch.rand(size, *spec.model.image_shape, generator=torch.Generator().manual_seed(0))
-    counts = torch.zeros(size, spec.model.classes)
+    images = torch.rand(size, *experiment.model.image_shape, generator=torch.Generator().manual_seed(0))
+    counts = torch.zeros(size, experiment.model.classes)
     counts[:, :2] = 1
-    sequence = torch.full((size, spec.model.readout_digits), spec.model.readout_classes - 1)
-    return Batch(images, counts, sequence if spec.model.readout_digits else None)
+    sequence = torch.full((size, experiment.model.readout_digits), experiment.model.readout_classes - 1)
+    return Batch(images, counts, sequence if experiment.model.readout_digits else None)
 
 
 def _repeat(step: Callable[[], None], job: Job) -> tuple[int, float]:

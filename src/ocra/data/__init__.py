@@ -5,16 +5,16 @@ from ocra.data.config import TaskConfig
 from ocra.data.folder import FolderTask
 from ocra.data.multimnist import MultiMNIST
 from ocra.data.svhn import SVHN
-from ocra.data.task import Batch, Parts, Task
+from ocra.data.task import Annotations, Batch, Task
 from ocra.errors import UsageError
 
 __all__ = [
     "SVHN",
+    "Annotations",
     "Batch",
     "ClutteredMNIST",
     "FolderTask",
     "MultiMNIST",
-    "Parts",
     "Task",
     "TaskConfig",
     "make_task",

@@ -13,7 +13,7 @@ from torch import Tensor
 from ocra.data.compose import ComposedTask, blank, digit_parts, paste, places_within, reach_within, to_images
 from ocra.data.digits import DIGIT_SIZE
 from ocra.data.random import Bits, integers, random_bits, uniforms
-from ocra.data.task import Batch, Parts, count_classes
+from ocra.data.task import Annotations, Batch, count_classes
 from ocra.errors import UsageError
 
 
@@ -99,7 +99,7 @@ class ClutteredMNIST(ComposedTask):
             shift = torch.tensor([start, start, 0, 0])
             boxes = ((parts.boxes - shift) * (self.size / (inside.stop - start))).round().long()
             boxes[parts.classes < 0] = 0
-            parts = Parts(enlarge(parts.layers[:, :, 0])[:, :, None], boxes, parts.classes)
+            parts = Annotations(enlarge(parts.layers[:, :, 0])[:, :, None], boxes, parts.classes)
         return replace(batch, images=enlarge(batch.images), parts=parts)
 
     def _add_clutter(self, canvas: NDArray[np.uint16], bits: Bits) -> None:

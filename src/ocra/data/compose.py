@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ocra.data.digits import DIGIT_SIZE, DigitPool, digit_pool
 from ocra.data.random import Bits, integers
-from ocra.data.task import Batch, Parts, Task
+from ocra.data.task import Annotations, Batch, Task
 
 
 class ComposedTask(Task):
@@ -84,8 +84,10 @@ def to_images(canvas: NDArray[np.uint16]) -> Tensor:
     return torch.from_numpy(np.multiply(np.minimum(canvas, 255), np.float32(1 / 255), dtype=np.float32))
 
 
-def digit_parts(layers: NDArray[np.uint16], corners: NDArray[np.int64], classes: NDArray[np.int64]) -> Parts:
+def digit_parts(
+    layers: NDArray[np.uint16], corners: NDArray[np.int64], classes: NDArray[np.int64]
+) -> Annotations:
     """Layers [batch, objects, height, width], corners [.., (x, y)] and classes as the parts of a batch."""
     boxes = np.concatenate([corners, np.full_like(corners, DIGIT_SIZE)], axis=2)
     boxes[classes < 0] = 0
-    return Parts(to_images(layers[:, :, None]), torch.from_numpy(boxes), torch.from_numpy(classes))
+    return Annotations(to_images(layers[:, :, None]), torch.from_numpy(boxes), torch.from_numpy(classes))

@@ -18,7 +18,7 @@ from ocra.data.pictures import fit_pixels
 from ocra.data.random import name_number, random_bits, uniforms
 from ocra.data.task import Batch, Task
 from ocra.errors import OcraError, UsageError
-from ocra.images import DEEP_WHITE, read_picture
+from ocra.images.reading import DEEP_WHITE, read_picture
 
 TABLE = "labels.csv"
 _TEST, _VALIDATION = 0.1, 0.1

@@ -18,16 +18,8 @@ from ocra.data.augment import (
     view_within,
 )
 from ocra.data.random import Bits, integers, permutation, random_bits, uniforms
-from ocra.data.svhn_cache import (
-    AFTER,
-    BEFORE,
-    LONGEST,
-    SIZE,
-    WIDE_SPAN,
-    PreparedNumbers,
-    prepared_numbers,
-)
-from ocra.data.task import NO_DIGIT, Batch, Parts, Task
+from ocra.data.svhn_cache import AFTER, BEFORE, LONGEST, SIZE, WIDE_SPAN, PreparedNumbers, prepared_numbers
+from ocra.data.task import NO_DIGIT, Annotations, Batch, Task
 from ocra.errors import UsageError
 
 VALIDATION_NUMBERS = 3_000
@@ -170,7 +162,7 @@ def class_targets(digits: NDArray[np.int64]) -> Tensor:
     return torch.from_numpy(np.concatenate([present, shorter], axis=1).astype(np.float32))
 
 
-def _parts(images: Tensor, boxes: NDArray[np.float32], digits: NDArray[np.int64]) -> Parts:
+def _parts(images: Tensor, boxes: NDArray[np.float32], digits: NDArray[np.int64]) -> Annotations:
     """Each digit's part of the picture: what lies in its box."""
     near = np.rint(boxes[..., :2]).astype(np.int64)
     far = np.maximum(np.rint(boxes[..., :2] + boxes[..., 2:]).astype(np.int64), near + 1)
@@ -181,4 +173,4 @@ def _parts(images: Tensor, boxes: NDArray[np.float32], digits: NDArray[np.int64]
     inside = (pixels >= near[..., None]) & (pixels < far[..., None])  # [batch, 5, (x, y), 64]
     mask = inside[:, :, 1, :, None] & inside[:, :, 0, None, :] & (classes >= 0)[:, :, None, None]
     layers = images[:, None] * torch.from_numpy(mask)[:, :, None]
-    return Parts(layers, torch.from_numpy(whole), torch.from_numpy(classes))
+    return Annotations(layers, torch.from_numpy(whole), torch.from_numpy(classes))

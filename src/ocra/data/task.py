@@ -18,7 +18,7 @@ NO_DIGIT = 10
 """Stands in a sequence where a house number has no further digit."""
 
 
-class Parts(NamedTuple):
+class Annotations(NamedTuple):
     """What a picture is made of. A named tuple, so that a torch DataLoader can stack it."""
 
     layers: Tensor
@@ -39,7 +39,7 @@ class Batch:
     """float32 [batch, classes]: how many objects of each class (SVHN: the 14 class targets)"""
     sequence: Tensor | None = None
     """int64 [batch, 5], SVHN only: the digits from left to right, 10 where there is none"""
-    parts: Parts | None = None
+    parts: Annotations | None = None
     """each object alone, where it was asked for"""
 
     def __len__(self) -> int:
@@ -105,14 +105,14 @@ class Task(Dataset[Any], ABC):
             raise UsageError(f"A picture's number starts at 0; {numbers.min()} is negative.")
         return self.make_within(numbers.astype(np.int64), parts, single, spread)
 
-    def __getitem__(self, index: int) -> tuple[Tensor, Tensor] | tuple[Tensor, Tensor, Parts]:
-        """(image [channels, height, width], counts [classes]), and its Parts if made with parts."""
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor] | tuple[Tensor, Tensor, Annotations]:
+        """(image [channels, height, width], counts [classes]), and its Annotations if made with parts."""
         if not -len(self) <= index < len(self):
             raise IndexError(f"picture {index} of a {self.split} split of {len(self)}")
         batch = self.batch([index % len(self)], parts=self.parts)
         if batch.parts is None:
             return batch.images[0], batch.counts[0]
-        return batch.images[0], batch.counts[0], Parts(*(field[0] for field in batch.parts))
+        return batch.images[0], batch.counts[0], Annotations(*(field[0] for field in batch.parts))
 
 
 def count_classes(classes: NDArray[np.int64], number: int) -> Tensor:

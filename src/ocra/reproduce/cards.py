@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from ..data.config import DIGIT_TASKS
-from ..presets import PRESETS
-from ..training.schedule import guide_end
-from .groups import test_of
-from .lineage import Lineage, lineage
-from .results import Result
-from .scores import glimpse_series, main_evaluation
-from .words import hours, interval, markdown_table, millions, percent, short
+from ocra.data.config import DIGIT_TASKS
+from ocra.presets import PRESETS
+from ocra.reproduce.groups import test_of
+from ocra.reproduce.lineage import Lineage, lineage
+from ocra.reproduce.results import Result
+from ocra.reproduce.scores import glimpse_series, main_evaluation
+from ocra.reproduce.words import hours, interval, markdown_table, millions, percent, short
+from ocra.training.schedule import guide_end
 
 DATA = {
     "multimnist": "MultiMNIST, made on the fly: two overlapping digits of different classes on "

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ..errors import OcraError, UsageError
-from ..presets import Spec
-from .plan import Job
-from .runner import Say, carry_out, outcome, record
+from ocra.errors import OcraError, UsageError
+from ocra.presets import Experiment
+from ocra.reproduce.plan import Job
+from ocra.reproduce.runner import Say, carry_out, outcome, record
 
 RESTARTS = 5
 # Runs talk through files; what goes through Ray's store are their names and settings.
@@ -69,7 +69,7 @@ def run_side_by_side(
     needs = {"num_cpus": max(1, processes), "num_gpus": max(1, processes) if resources.get("GPU") else 0}
     task = ray.remote(**needs, max_retries=RESTARTS)(_run)
     waiting = {
-        task.remote(job.spec.to_dict(), str((runs / job.name).resolve()), max(1, processes)): job
+        task.remote(job.experiment.to_dict(), str((runs / job.name).resolve()), max(1, processes)): job
         for job in jobs
     }
     say(f"{len(jobs)} runs on {int(resources.get('CPU', 0))} cores of a Ray cluster")
@@ -90,12 +90,12 @@ def run_side_by_side(
         raise OcraError(f"{len(problems)} of {len(jobs)} runs did not end: {problems[0]}")
 
 
-def _run(spec: dict[str, Any], folder: str, processes: int) -> str:
+def _run(experiment: dict[str, Any], folder: str, processes: int) -> str:
     """What a worker does: one run, from wherever it is to its end."""
     import torch
 
     torch.set_num_threads(1)
-    return carry_out(Spec.from_dict(spec), Path(folder), processes, quiet=True)
+    return carry_out(Experiment.from_dict(experiment), Path(folder), processes, quiet=True)
 
 
 def _finish(ray: Any, reference: Any, job: Job, runs: Path, results: Path, say: Say) -> str:

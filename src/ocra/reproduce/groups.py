@@ -7,11 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ..presets import PRESETS, preset
-from .plan import scaled
-from .results import Result
-from .scores import main_evaluation
-from .settings import differences, settings
+from ocra.presets import PRESETS, preset
+from ocra.reproduce.plan import scaled
+from ocra.reproduce.results import Result
+from ocra.reproduce.scores import main_evaluation
+from ocra.reproduce.settings import differences, settings
 
 # Chance is 97.8 % or more on all tasks: a run above this has learnt next to nothing.
 HOPELESS = 0.9

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ..pretrained import read_metadata, shipped
-from .results import Result
-from .words import hours, millions
+from ocra.model.weights import read_metadata, shipped
+from ocra.reproduce.results import Result
+from ocra.reproduce.words import hours, millions
 
 
 @dataclass(frozen=True)

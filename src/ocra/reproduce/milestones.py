@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from .results import Result
-from .settings import is_of_preset
+from ocra.reproduce.results import Result
+from ocra.reproduce.settings import is_of_preset
 
 # The authors' program after one pass over its 2.7 M training images: 87.75 % right on its test set.
 AUTHORS_ERROR = 0.1225

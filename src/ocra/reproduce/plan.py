@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ..errors import OcraError, UsageError
-from ..files import write_json_atomically
-from ..presets import PAPER_IMAGES, Recipe, Spec, preset
-from .settings import settings
+from ocra.errors import OcraError, UsageError
+from ocra.files import write_json_atomically
+from ocra.presets import PAPER_IMAGES, Experiment, Recipe, preset
+from ocra.reproduce.settings import settings
 
 
 @dataclass(frozen=True)
@@ -79,13 +79,13 @@ class Job:
     """One run that has to be made."""
 
     name: str
-    spec: Spec
+    experiment: Experiment
 
 
-def job_name(spec: Spec) -> str:
+def job_name(experiment: Experiment) -> str:
     """Name of a run's folder and of its recorded result."""
-    paper = "-paper" if spec.name in _presets_of("all") and _has_paper_training(spec) else ""
-    return f"{spec.name}{paper}-{short_number(spec.training.images)}-seed{spec.seed}"
+    paper = "-paper" if experiment.name in _presets_of("all") and _has_paper_training(experiment) else ""
+    return f"{experiment.name}{paper}-{short_number(experiment.training.images)}-seed{experiment.seed}"
 
 
 def short_number(number: int) -> str:
@@ -116,20 +116,20 @@ def make_jobs(
     for seed in seeds:
         for table in tables_of(choice):
             for name in TABLES[table].presets:
-                spec = replace(preset(name, recipe), seed=seed)
+                experiment = replace(preset(name, recipe), seed=seed)
                 if images is not None:
-                    spec = scaled(spec, images[table])
-                jobs[job_name(spec)] = Job(job_name(spec), spec)
+                    experiment = scaled(experiment, images[table])
+                jobs[job_name(experiment)] = Job(job_name(experiment), experiment)
     return list(jobs.values())
 
 
-def scaled(spec: Spec, images: int) -> Spec:
+def scaled(experiment: Experiment, images: int) -> Experiment:
     """The same experiment over another number of images, its first phases no longer than a part of it."""
     if images < 1:
         raise UsageError(f"--images must be at least 1, not {images}.")
-    training = spec.training
+    training = experiment.training
     return replace(
-        spec,
+        experiment,
         training=replace(
             training,
             images=images,
@@ -199,19 +199,19 @@ def planned_images(
     return images
 
 
-def measure(spec: Spec, processes: int) -> float:
+def measure(experiment: Experiment, processes: int) -> float:
     """Seconds that training takes for an image of this experiment, by a few steps of it."""
-    from ..training.logs import read_log
-    from ..training.start import train
+    from ocra.training.logging import read_log
+    from ocra.training.run import train
 
-    batch = spec.training.batch
+    batch = experiment.training.batch
     training = replace(
-        spec.training, images=_PROBE_STEPS * batch, report_every_images=_PROBE_STEPS // 3 * batch,
+        experiment.training, images=_PROBE_STEPS * batch, report_every_images=_PROBE_STEPS // 3 * batch,
         validate_every_images=10**9, validate_images=1, test_images=0, start_from=None, few_until_images=0,
     )  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "probe"
-        train(replace(spec, training=training), out, processes=processes, quiet=True)
+        train(replace(experiment, training=training), out, processes=processes, quiet=True)
         speeds = [line["images_per_second"] for line in read_log(out / "log.jsonl") if "loss" in line]
     return 1 / speeds[-1]  # the first reports include compiling
 
@@ -227,10 +227,10 @@ def _presets_of(choice: str) -> set[str]:
     return {name for table in tables_of(choice) for name in TABLES[table].presets}
 
 
-def _has_paper_training(spec: Spec) -> bool:
+def _has_paper_training(experiment: Experiment) -> bool:
     """Whether a run was trained as in the paper, for however many images."""
-    own = settings(spec.to_dict())
-    paper = settings(scaled(preset(spec.name, "paper"), spec.training.images).to_dict())
+    own = settings(experiment.to_dict())
+    paper = settings(scaled(preset(experiment.name, "paper"), experiment.training.images).to_dict())
     return all(own[name] == value for name, value in paper.items() if name.startswith("training."))
 
 

@@ -16,8 +16,13 @@ from matplotlib.ticker import (
     ScalarFormatter,
 )
 
-from ..presets import PRESETS
-from ..viz.style import (
+from ocra.presets import PRESETS
+from ocra.reproduce.groups import test_of
+from ocra.reproduce.lineage import lineage, shipped_result
+from ocra.reproduce.milestones import AUTHORS_ERROR, AUTHORS_IMAGES, is_comparable, milestone
+from ocra.reproduce.results import Result
+from ocra.reproduce.scores import glimpse_series
+from ocra.viz.style import (
     BLACK,
     BLUE,
     FAINT,
@@ -32,11 +37,6 @@ from ..viz.style import (
     save_figure,
     styled,
 )
-from .groups import test_of
-from .lineage import lineage, shipped_result
-from .milestones import AUTHORS_ERROR, AUTHORS_IMAGES, is_comparable, milestone
-from .results import Result
-from .scores import glimpse_series
 
 COLOURS = (BLUE, ORANGE, GREEN, VERMILLION, PURPLE, SKY, BLACK)
 TASKS = {"multimnist": "MultiMNIST", "cluttered": "Cluttered MNIST", "svhn": "House numbers"}

@@ -10,16 +10,16 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from ..errors import OcraError, UsageError
-from ..files import read_json, write_text_atomically
-from ..pretrained import read_metadata
-from ..training.checkpoints import Checkpoints
-from ..training.folder import RunFolder, read_spec
-from ..training.logs import read_log
-from ..training.summary import versions
-from .plan import job_name
-from .scores import condense, from_figures, same_test
-from .settings import first_difference, portable, recorded_source
+from ocra.errors import OcraError, UsageError
+from ocra.files import read_json, write_text_atomically
+from ocra.model.weights import read_metadata
+from ocra.reproduce.plan import job_name
+from ocra.reproduce.scores import condense, from_figures, same_test
+from ocra.reproduce.settings import first_difference, portable, recorded_source
+from ocra.training.checkpoint import Checkpoints
+from ocra.training.folder import RunFolder, read_spec
+from ocra.training.logging import read_log
+from ocra.training.summary import versions
 
 MOST_POINTS = 200
 
@@ -76,18 +76,18 @@ class Result:
 
 def from_run(folder: Path, notes: str = "", failed: str = "") -> Result:
     """The result of the run in a folder, ended or not; `failed` says why it failed, if it did."""
-    spec = read_spec(folder / "config.json")
+    experiment = read_spec(folder / "config.json")
     summary = RunFolder(folder).summary()
     state = summary or _newest_state(folder)
     ended = folder / "summary.json" if summary else Checkpoints(folder / "checkpoints").paths()[0]
     day = datetime.fromtimestamp(ended.stat().st_mtime, timezone.utc).date().isoformat()
-    config = portable(spec.to_dict())
-    source = spec.training.start_from
+    config = portable(experiment.to_dict())
+    source = experiment.training.start_from
     tests = (summary or {}).get("test", {})
     command = f"scored at the end of: ocra train --config {folder.name}/config.json"
     return Result(
-        preset=spec.name,
-        seed=spec.seed,
+        preset=experiment.name,
+        seed=experiment.seed,
         config=config,
         images=state["images"],
         best_images=state["best_images"],
@@ -103,8 +103,8 @@ def from_run(folder: Path, notes: str = "", failed: str = "") -> Result:
         failed=bool(failed),
         reason=failed,
         validation=validation_series(read_log(folder / "log.jsonl")),
-        evaluations=[from_figures(tests["best"], spec, command)] if "best" in tests else [],
-        name=job_name(spec),
+        evaluations=[from_figures(tests["best"], experiment, command)] if "best" in tests else [],
+        name=job_name(experiment),
     )
 
 

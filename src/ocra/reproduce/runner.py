@@ -7,37 +7,39 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..data import make_task
-from ..errors import OcraError
-from ..presets import Spec
-from ..training.folder import read_spec
-from .groups import test_of
-from .plan import Job
-from .results import Result, from_run, read_result, with_earlier_evaluations, write_result
-from .settings import first_difference
+from ocra.data import make_task
+from ocra.errors import OcraError
+from ocra.presets import Experiment
+from ocra.reproduce.groups import test_of
+from ocra.reproduce.plan import Job
+from ocra.reproduce.results import Result, from_run, read_result, with_earlier_evaluations, write_result
+from ocra.reproduce.settings import first_difference
+from ocra.training.folder import read_spec
 
 Say = Callable[[str], None]
 
 
-def carry_out(spec: Spec, folder: Path, processes: int = 0, quiet: bool = False) -> str:
+def carry_out(experiment: Experiment, folder: Path, processes: int = 0, quiet: bool = False) -> str:
     """Make a run from wherever it is to its end; returns why it failed if it diverged, else nothing."""
-    from ..training.loop import Diverged
-    from ..training.start import resume, train
+    from ocra.training.run import resume, train
+    from ocra.training.trainer import Diverged
 
     try:
         if (folder / "config.json").is_file():
-            refuse_other_settings(folder / "config.json", read_spec(folder / "config.json").to_dict(), spec)
+            refuse_other_settings(
+                folder / "config.json", read_spec(folder / "config.json").to_dict(), experiment
+            )
             resume(folder, processes=processes, quiet=quiet)
         else:
-            train(spec, folder, processes=processes, quiet=quiet)
+            train(experiment, folder, processes=processes, quiet=quiet)
     except Diverged as error:
         return str(error)
     return ""
 
 
-def refuse_other_settings(path: Path, config: dict[str, Any], spec: Spec) -> None:
+def refuse_other_settings(path: Path, config: dict[str, Any], experiment: Experiment) -> None:
     """Refuse to take the run of another experiment for this one."""
-    other = first_difference(config, spec.to_dict())
+    other = first_difference(config, experiment.to_dict())
     if other is not None:
         raise OcraError(
             f"{path} is that of a run with other settings ({other}); move it away, or choose other folders "
@@ -54,7 +56,7 @@ def outstanding(jobs: list[Job], results: Path, say: Say = print) -> list[Job]:
             left.append(job)
             continue
         known = read_result(path)
-        refuse_other_settings(path, known.config, job.spec)
+        refuse_other_settings(path, known.config, job.experiment)
         if known.stopped_early:
             left.append(job)
         else:
@@ -64,7 +66,7 @@ def outstanding(jobs: list[Job], results: Path, say: Say = print) -> list[Job]:
 
 def check_data(jobs: list[Job]) -> None:
     """Refuse to start if the data of any run is missing, instead of hours later."""
-    for config in {job.spec.task for job in jobs}:
+    for config in {job.experiment.task for job in jobs}:
         for split in ("train", "test"):
             make_task(config, split)
 
@@ -89,7 +91,7 @@ def run_one_by_one(
     """Make all runs one after the other; each is recorded, and `after` called, as soon as it ends."""
     for number, job in enumerate(jobs, 1):
         say(f"{job.name}: run {number} of {len(jobs)}, in {runs / job.name}")
-        failed = carry_out(job.spec, runs / job.name, processes, quiet)
+        failed = carry_out(job.experiment, runs / job.name, processes, quiet)
         result = record(runs / job.name, results, failed=failed)
         say(f"{job.name}: {outcome(result)}")
         after()

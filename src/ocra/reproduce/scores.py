@@ -5,8 +5,8 @@ from __future__ import annotations
 import shlex
 from typing import Any
 
-from ..presets import Spec
-from .settings import source_name
+from ocra.presets import Experiment
+from ocra.reproduce.settings import source_name
 
 WORST = 5
 _FIGURES = ("n", "exact_error", "exact_error_interval", "object_error", "reconstruction_mse", "output_error")
@@ -34,9 +34,13 @@ def condense(values: dict[str, Any], command: str | None = None) -> dict[str, An
     return kept
 
 
-def from_figures(figures: dict[str, Any], spec: Spec, command: str) -> dict[str, Any]:
+def from_figures(figures: dict[str, Any], experiment: Experiment, command: str) -> dict[str, Any]:
     """The test at the end of a run, as it stands in summary.json."""
-    about = {"task": spec.task.name, "max_shift": spec.task.max_shift, "glimpses": spec.model.glimpses}
+    about = {
+        "task": experiment.task.name,
+        "max_shift": experiment.task.max_shift,
+        "glimpses": experiment.model.glimpses,
+    }
     return condense({**about, **figures}, command)
 
 

@@ -7,9 +7,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ..errors import OcraError
-from ..presets import PRESETS, Spec
-from ..pretrained import read_metadata
+from ocra.errors import OcraError
+from ocra.model.weights import read_metadata
+from ocra.presets import PRESETS, Experiment
 
 # What is reported, saved and checked on the way does not change what is learnt.
 _IMMATERIAL = {
@@ -49,7 +49,7 @@ def recorded_source(source: str) -> str:
 def settings(config: dict[str, Any]) -> dict[str, Any]:
     """All that matters to what is learnt, as one flat dictionary, such as {"training.batch": 128, …}."""
     with suppress(OcraError):  # one written by another version is compared as it is
-        config = Spec.from_dict(config).to_dict()  # fills in options that did not exist then
+        config = Experiment.from_dict(config).to_dict()  # fills in options that did not exist then
     flat: dict[str, Any] = {}
     for name, value in portable(config).items():
         inner = value if isinstance(value, dict) else {"": value}

@@ -13,20 +13,20 @@ from typing import Any, Literal
 
 import torch
 
-from .. import pretrained
-from ..config import ModelConfig
-from ..data import TaskConfig, make_task
-from ..errors import OcraError, UsageError
-from ..evaluation import evaluate
-from ..files import write_json_atomically, write_text_atomically
-from ..model import OCRA
-from ..presets import PRESETS
-from .cards import model_card
-from .groups import test_of
-from .results import Result, from_run, read_results, with_earlier_evaluations, write_result
-from .scores import condense, evaluate_command
-from .settings import portable
-from .words import interval, percent
+from ocra.config import ModelConfig
+from ocra.data import TaskConfig, make_task
+from ocra.errors import OcraError, UsageError
+from ocra.evaluation import evaluate
+from ocra.files import write_json_atomically, write_text_atomically
+from ocra.model import weights as pretrained
+from ocra.model.ocra import OCRA
+from ocra.presets import PRESETS
+from ocra.reproduce.cards import model_card
+from ocra.reproduce.groups import test_of
+from ocra.reproduce.results import Result, from_run, read_results, with_earlier_evaluations, write_result
+from ocra.reproduce.scores import condense, evaluate_command
+from ocra.reproduce.settings import portable
+from ocra.reproduce.words import interval, percent
 
 CHECK = "check.json"
 CHECKED_IMAGES = 8
@@ -53,7 +53,7 @@ def ship(
     images: of each generated test set, 0 for all of it; house numbers are scored on their whole test set.
     curve_images: for the error by number of glimpses, all on the same images; 0 leaves that out.
     """
-    source, target = run / "weights" / which, (into or Path(pretrained.__file__).parent) / name
+    source, target = run / "weights" / which, (into or pretrained.SHIPPED) / name
     _check(source, name)
     result = from_run(run, notes)
     model, metadata = pretrained.load_with_metadata(source)

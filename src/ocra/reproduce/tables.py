@@ -6,15 +6,15 @@ from pathlib import Path
 
 import torch
 
-from ..config import ModelConfig
-from ..model import OCRA
-from ..presets import PRESETS
-from .groups import Group, group_results, has_failed, test_of
-from .milestones import AUTHORS_ERROR, AUTHORS_IMAGES, Milestone, milestones
-from .plan import TABLES, paper_images
-from .results import Result
-from .settings import is_of_preset
-from .words import NOTHING, hours, interval, markdown_table, millions, percent, short, spread
+from ocra.config import ModelConfig
+from ocra.model.ocra import OCRA
+from ocra.presets import PRESETS
+from ocra.reproduce.groups import Group, group_results, has_failed, test_of
+from ocra.reproduce.milestones import AUTHORS_ERROR, AUTHORS_IMAGES, Milestone, milestones
+from ocra.reproduce.plan import TABLES, paper_images
+from ocra.reproduce.results import Result
+from ocra.reproduce.settings import is_of_preset
+from ocra.reproduce.words import NOTHING, hours, interval, markdown_table, millions, percent, short, spread
 
 NOT_RUN, NOT_TESTED = "not run", "not tested"
 PAPER = "the paper's error, % (not ours)"
@@ -77,7 +77,7 @@ def _is_trial(group: Group) -> bool:
 
 
 def _row(group: Group) -> list[str]:
-    spec = PRESETS[group.preset]
+    experiment = PRESETS[group.preset]
     tested = sorted({int(n) for n in group.figures("n")})
     return [
         _label(group),
@@ -88,21 +88,21 @@ def _row(group: Group) -> list[str]:
         millions(group.images) + ("*" if group.first.stopped_early else ""),
         hours(group.mean(lambda result: result.cpu_seconds)),
         " / ".join(f"{n:,}" for n in tested) or NOTHING,
-        spec.paper_error,
-        paper_images(spec.task.name),
+        experiment.paper_error,
+        paper_images(experiment.task.name),
     ]
 
 
 def _empty_row(preset: str, trials: int = 0) -> list[str]:
-    spec = PRESETS[preset]
+    experiment = PRESETS[preset]
     start = [
         f"`{preset}`",
-        parameters(spec.model),
+        parameters(experiment.model),
         NOT_TESTED if trials else NOT_RUN,
         str(trials),
         *[NOTHING] * 4,
     ]
-    return [*start, spec.paper_error, paper_images(spec.task.name)]
+    return [*start, experiment.paper_error, paper_images(experiment.task.name)]
 
 
 def _label(group: Group) -> str:

@@ -10,8 +10,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from .distribution import Group, PeerLost
-from .sampling import share
+from ocra.training.distributed import Group, PeerLost
+from ocra.training.sampling import share
 
 # Linux keeps it in memory; elsewhere the all-reduce has to do.
 SHARED_MEMORY = Path("/dev/shm")

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from ..config import check_switches
-from ..errors import OcraError
+from ocra.config import check_switches
+from ocra.errors import OcraError
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ..errors import OcraError
-from ..files import read_json, write_json_atomically
-from ..presets import Spec
-from .checkpoints import Checkpoints
+from ocra.errors import OcraError
+from ocra.files import read_json, write_json_atomically
+from ocra.presets import Experiment
+from ocra.training.checkpoint import Checkpoints
 
 
 class RunFolder:
@@ -37,7 +37,7 @@ class RunFolder:
 
 
 @contextmanager
-def new_run(path: Path, spec: Spec) -> Iterator[RunFolder]:
+def new_run(path: Path, experiment: Experiment) -> Iterator[RunFolder]:
     """Make a folder for a run and hold its lock; a folder that holds a run already is refused."""
     if path.exists() and not path.is_dir():
         raise OcraError(f"{path} is a file; give --out the name of a folder.")
@@ -51,12 +51,12 @@ def new_run(path: Path, spec: Spec) -> Iterator[RunFolder]:
                 f"{path} holds another run; continue that one with 'ocra train --resume {path}', "
                 "or choose another --out."
             )
-        write_json_atomically(path / "config.json", spec.to_dict())
+        write_json_atomically(path / "config.json", experiment.to_dict())
         yield RunFolder(path)
 
 
 @contextmanager
-def old_run(path: Path) -> Iterator[tuple[RunFolder, Spec]]:
+def old_run(path: Path) -> Iterator[tuple[RunFolder, Experiment]]:
     """Open the folder of a run that was stopped and hold its lock."""
     if not (path / "config.json").is_file():
         raise OcraError(f"{path} holds no run to resume: there is no config.json in it.")
@@ -66,11 +66,11 @@ def old_run(path: Path) -> Iterator[tuple[RunFolder, Spec]]:
         yield RunFolder(path), read_spec(path / "config.json")
 
 
-def read_spec(path: Path) -> Spec:
+def read_spec(path: Path) -> Experiment:
     """An experiment from the config.json of a run."""
     values = read_json(path)
     try:
-        return Spec.from_dict(values)
+        return Experiment.from_dict(values)
     except OcraError as error:
         raise OcraError(f"{path} holds no experiment that can be run. {error}") from None
 

@@ -8,17 +8,17 @@ import warnings
 import torch
 from torch import Tensor, nn
 
-from ..model import OCRA
-from ..presets import Spec
-from .config import TrainingConfig
+from ocra.model.ocra import OCRA
+from ocra.presets import Experiment
+from ocra.training.config import TrainingConfig
 
 
-def build_model(spec: Spec) -> OCRA:
+def build_model(experiment: Experiment) -> OCRA:
     """The model of an experiment as training starts it: a function of the seed alone."""
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(spec.seed)
-        model = OCRA(spec.model)
-        initialise(model, spec.training)
+        torch.manual_seed(experiment.seed)
+        model = OCRA(experiment.model)
+        initialise(model, experiment.training)
     return model
 
 
@@ -59,7 +59,7 @@ def _take_over(model: OCRA, source: str) -> None:
 
     A wider model (more filters, more object capsules) goes on computing what the other did with its first units.
     """
-    from ..pretrained import load
+    from ocra.model.weights import load
 
     given, own = load(source).state_dict(), model.state_dict()
     fitting = {

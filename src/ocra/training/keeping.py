@@ -9,27 +9,33 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..data import Task
-from ..errors import OcraError
-from ..model import OCRA
-from ..presets import Spec
-from ..pretrained import load
-from ..tally import Tally
-from .checkpoints import CheckpointError
-from .folder import RunFolder
-from .logs import Reporter
-from .state import State
-from .summary import commit, done, summarise, weights_metadata
+from ocra.data import Task
+from ocra.errors import OcraError
+from ocra.model.ocra import OCRA
+from ocra.model.weights import load
+from ocra.presets import Experiment
+from ocra.tally import ErrorCounter
+from ocra.training.checkpoint import CheckpointError
+from ocra.training.folder import RunFolder
+from ocra.training.logging import Reporter
+from ocra.training.state import State
+from ocra.training.summary import commit, done, summarise, weights_metadata
 
 
-class Keeper:
+class Checkpointer:
     """Writes to the folder of a run; in a process that has none it writes nothing."""
 
     def __init__(
-        self, folder: RunFolder | None, reporter: Reporter, spec: Spec, task: Task, model: OCRA, state: State
+        self,
+        folder: RunFolder | None,
+        reporter: Reporter,
+        experiment: Experiment,
+        task: Task,
+        model: OCRA,
+        state: State,
     ) -> None:
         self.folder, self.reporter = folder, reporter
-        self.spec, self.task, self.model, self.state = spec, task, model, state
+        self.experiment, self.task, self.model, self.state = experiment, task, model, state
         self.commit = None if folder is None else commit()  # now, for the source may change while it runs
 
     def save(self, insist: bool = True) -> None:
@@ -50,7 +56,7 @@ class Keeper:
         if self.folder is None:
             return
         progress = self.state.progress
-        about = weights_metadata(self.spec, self.task, progress.images, progress.validation_error)
+        about = weights_metadata(self.experiment, self.task, progress.images, progress.validation_error)
         try:
             self.model.save_pretrained(self.folder.weights(which), **about)
         except (OSError, OcraError) as error:
@@ -92,9 +98,9 @@ class Keeper:
             good = self.folder.checkpoints.go_back(first_bad)
         return "" if good is None else f" The last good weights are saved at {good:,} images."
 
-    def sum_up(self, progress: dict[str, Any], tests: dict[str, Tally]) -> dict[str, Any]:
+    def sum_up(self, progress: dict[str, Any], tests: dict[str, ErrorCounter]) -> dict[str, Any]:
         """Write the summary, which marks the run as ended, and return it."""
-        summary = summarise(self.spec, progress, tests, self.commit)
+        summary = summarise(self.experiment, progress, tests, self.commit)
         if self.folder is not None:
             self.folder.write_summary(summary)
             self.reporter.say(done(self.folder.path, tests.get("best")))

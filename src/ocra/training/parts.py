@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from ..model import OCRA
+from ocra.model.ocra import OCRA
 
 
 def attention_parameters(model: OCRA) -> list[Tensor]:

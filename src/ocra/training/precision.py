@@ -9,8 +9,8 @@ from functools import lru_cache
 
 import torch
 
-from ..errors import OcraError
-from .distribution import choose_device
+from ocra.errors import OcraError
+from ocra.training.distributed import choose_device
 
 _PROBE = """
 import torch

@@ -7,7 +7,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from ..data.random import permutation
+from ocra.data.random import permutation
 
 
 def image_indices(seed: int, length: int, start: int, stop: int) -> NDArray[np.int64]:

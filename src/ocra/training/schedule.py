@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from .config import TrainingConfig
+from ocra.training.config import TrainingConfig
 
 
 def learning_rate(training: TrainingConfig, seen: int) -> float:

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..errors import OcraError
-from ..model import OCRA
-from .channel import Channel
-from .checkpoints import Checkpoint
-from .config import TrainingConfig
-from .distribution import Group
-from .flat import FlatParameters
-from .whitening import Whitening
+from ocra.errors import OcraError
+from ocra.model.ocra import OCRA
+from ocra.training.channel import Channel
+from ocra.training.checkpoint import Checkpoint
+from ocra.training.config import TrainingConfig
+from ocra.training.distributed import Group
+from ocra.training.flat import FlatParameters
+from ocra.training.optim import Whitening
 
 
 @dataclass

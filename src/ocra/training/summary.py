@@ -12,28 +12,28 @@ from typing import Any
 import numpy
 import torch
 
-from ..data import Task
-from ..metrics import answer_rule
-from ..presets import Spec
-from ..tally import Tally
+from ocra.data import Task
+from ocra.metrics import answer_rule
+from ocra.presets import Experiment
+from ocra.tally import ErrorCounter
 
 
 def summarise(
-    spec: Spec, progress: dict[str, Any], tests: dict[str, Tally], commit: str | None
+    experiment: Experiment, progress: dict[str, Any], tests: dict[str, ErrorCounter], commit: str | None
 ) -> dict[str, Any]:
     """The content of summary.json: what was trained, what came out, what it took."""
     return {
-        "name": spec.name,
-        "seed": spec.seed,
+        "name": experiment.name,
+        "seed": experiment.seed,
         **progress,
         "test": {which: result.figures() for which, result in tests.items()},
         "versions": versions(),
         "commit": commit,
-        "config": spec.to_dict(),
+        "config": experiment.to_dict(),
     }
 
 
-def done(folder: Path, test: Tally | None) -> str:
+def done(folder: Path, test: ErrorCounter | None) -> str:
     """The last words of a run."""
     where = f"{folder} holds weights/best, weights/last and summary.json."
     if test is None:
@@ -44,15 +44,21 @@ def done(folder: Path, test: Tally | None) -> str:
     return f"Done: {error} on {figures['n']:,} test images. {where}"
 
 
-def weights_metadata(spec: Spec, task: Task, images: int, validation_error: float) -> dict[str, Any]:
+def weights_metadata(
+    experiment: Experiment, task: Task, images: int, validation_error: float
+) -> dict[str, Any]:
     """What config.json says besides the network, so that weights can be used without the run they came from."""
     return {
-        "name": spec.name,
-        "task": dataclasses.asdict(spec.task),
+        "name": experiment.name,
+        "task": dataclasses.asdict(experiment.task),
         "class_names": list(task.class_names),
         "answer": dataclasses.asdict(answer_rule(task)),
-        "loss": dataclasses.asdict(spec.loss),
-        "training": {**dataclasses.asdict(spec.training), "seed": spec.seed, "images_seen": images},
+        "loss": dataclasses.asdict(experiment.loss),
+        "training": {
+            **dataclasses.asdict(experiment.training),
+            "seed": experiment.seed,
+            "images_seen": images,
+        },
         "validation_error": validation_error,
         "versions": versions(),
     }

@@ -8,10 +8,10 @@ import threading
 import time
 import warnings
 
-from ..errors import OcraError
-from .distribution import PeerLost
-from .loop import Diverged
-from .start import take_part
+from ocra.errors import OcraError
+from ocra.training.distributed import PeerLost
+from ocra.training.run import take_part
+from ocra.training.trainer import Diverged
 
 LOOK_AFTER_PARENT = 1.0
 """Seconds between two looks at whether the first process is still there."""

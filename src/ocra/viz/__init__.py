@@ -7,12 +7,12 @@ from pathlib import Path
 
 from torch import Tensor
 
-from ..errors import UsageError
-from ..images import endings
-from ..inference import Knowledge, picture_for, view
-from ..model import OCRA
-from ..pretrained import load_with_metadata
-from .record import Record, records
+from ocra.errors import UsageError
+from ocra.images.reading import endings
+from ocra.model.ocra import OCRA
+from ocra.model.weights import load_with_metadata
+from ocra.prediction import ModelInfo, picture_for, view
+from ocra.viz.record import Record, records
 
 STILL = (".png", ".svg", ".pdf")
 MOVING = (".gif", ".webp")
@@ -23,7 +23,7 @@ def look(
     image: Tensor | str | os.PathLike[str],
     out: str | os.PathLike[str],
     *,
-    knowledge: Knowledge | None = None,
+    info: ModelInfo | None = None,
     glimpses: int | None = None,
 ) -> Record:
     """Draw what the model does with one image: PNG, SVG, PDF, GIF or WebP (moving), by the ending of `out`.
@@ -33,11 +33,11 @@ def look(
     endings(out, STILL + MOVING)
     if not isinstance(model, OCRA):
         model, metadata = load_with_metadata(os.fspath(model))
-        knowledge = knowledge or Knowledge.of(model, metadata)
-    knowledge = knowledge or Knowledge.of(model)
+        info = info or ModelInfo.of(model, metadata)
+    info = info or ModelInfo.of(model)
     prepared = None
     if not isinstance(image, Tensor):
-        prepared = picture_for(model.config, knowledge.task, image)
+        prepared = picture_for(model.config, info.task, image)
         refuse_to_replace(image, out)
         image = prepared.image
     trace = view(model, image[None], glimpses)
@@ -45,7 +45,7 @@ def look(
         trace,
         image[None],
         model.config,
-        knowledge,
+        info,
         titles=[prepared.picture.name if prepared else ""],
         prepared=[prepared] if prepared else None,
     )
@@ -62,12 +62,12 @@ def refuse_to_replace(image: str | os.PathLike[str], out: str | os.PathLike[str]
 def save_look(record: Record, out: str | os.PathLike[str]) -> None:
     """Write the figure or the animation of a record, by the ending."""
     if Path(out).suffix.lower() in MOVING:
-        from .animation import save_animation
+        from ocra.viz.animation import save_animation
 
         save_animation(record, out)
     else:
-        from .figure import draw_look
-        from .style import save_figure
+        from ocra.viz.figure import draw_look
+        from ocra.viz.style import save_figure
 
         save_figure(draw_look(record), out)
 

@@ -12,10 +12,10 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from PIL import Image
 
-from ..errors import OcraError
-from ..files import atomic_path
-from .figure import answer_in_words, in_words
-from .panels import (
+from ocra.errors import OcraError
+from ocra.files import atomic_path
+from ocra.viz.figure import answer_in_words, in_words
+from ocra.viz.panels import (
     classes_shown,
     draw_gauge,
     draw_scores,
@@ -25,8 +25,8 @@ from .panels import (
     shortened,
     show_picture,
 )
-from .record import Record
-from .style import CHOSEN, FAINT, INK, MUTED, READ, WRITE, WRONG, new_figure, panel, styled, write
+from ocra.viz.record import Record
+from ocra.viz.style import CHOSEN, FAINT, INK, MUTED, READ, WRITE, WRONG, new_figure, panel, styled, write
 
 DPI = 100
 TRAVEL_FRAMES = 7

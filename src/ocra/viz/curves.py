@@ -12,7 +12,19 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
-from .style import BLUE, FAINT, GREEN, INK, MUTED, ORANGE, PURPLE, VERMILLION, new_figure, panel, styled
+from ocra.viz.style import (
+    BLUE,
+    FAINT,
+    GREEN,
+    INK,
+    MUTED,
+    ORANGE,
+    PURPLE,
+    VERMILLION,
+    new_figure,
+    panel,
+    styled,
+)
 
 WIDTH, HEIGHT = 4.4, 2.5
 COLOURS = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE)

@@ -9,8 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from ..preparation import Prepared
-from .panels import (
+from ocra.images.fitting import Prepared
+from ocra.viz.panels import (
     classes_shown,
     draw_gauge,
     draw_path,
@@ -22,8 +22,8 @@ from .panels import (
     shortened,
     show_picture,
 )
-from .record import Record
-from .style import CHOSEN, FAINT, INK, MUTED, READ, WRITE, WRONG, new_figure, panel, styled, write
+from ocra.viz.record import Record
+from ocra.viz.style import CHOSEN, FAINT, INK, MUTED, READ, WRITE, WRONG, new_figure, panel, styled, write
 
 MOST_COLUMNS = 6
 PANEL = 1.25

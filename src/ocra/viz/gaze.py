@@ -7,9 +7,9 @@ import math
 import numpy as np
 from matplotlib.figure import Figure
 
-from .panels import draw_window, show_picture
-from .record import Record
-from .style import MUTED, READ, new_figure, panel, styled, write
+from ocra.viz.panels import draw_window, show_picture
+from ocra.viz.record import Record
+from ocra.viz.style import MUTED, READ, new_figure, panel, styled, write
 
 PANEL = 1.35
 GAP = 0.14

@@ -6,9 +6,9 @@ import math
 
 from matplotlib.figure import Figure
 
-from .panels import frame, show_picture
-from .record import Record
-from .style import FAINT, INK, MUTED, WRONG, new_figure, panel, styled, write
+from ocra.viz.panels import frame, show_picture
+from ocra.viz.record import Record
+from ocra.viz.style import FAINT, INK, MUTED, WRONG, new_figure, panel, styled, write
 
 PANEL = 0.86
 GAP = 0.09

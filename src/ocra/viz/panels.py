@@ -13,8 +13,8 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 
-from .record import Record
-from .style import BLACK, CHOSEN, FAINT, INK, MAT, MUTED, PAPER, READ, WRONG
+from ocra.viz.record import Record
+from ocra.viz.style import BLACK, CHOSEN, FAINT, INK, MAT, MUTED, PAPER, READ, WRONG
 
 Square = Sequence[float] | NDArray[np.float32]
 MOST_BARS = 20

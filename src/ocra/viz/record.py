@@ -9,10 +9,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..config import ModelConfig
-from ..inference import Knowledge, Prediction, describe
-from ..preparation import Prepared
-from ..trace import Trace, Windows
+from ocra.config import ModelConfig
+from ocra.images.fitting import Prepared
+from ocra.model.trace import Trace, Windows
+from ocra.prediction import ModelInfo, Prediction, describe
 
 Floats = NDArray[np.float32]
 
@@ -66,7 +66,7 @@ def records(
     trace: Trace,
     images: Tensor,
     config: ModelConfig,
-    knowledge: Knowledge,
+    info: ModelInfo,
     *,
     truths: list[tuple[str, ...]] | None = None,
     titles: list[str] | None = None,
@@ -75,7 +75,7 @@ def records(
     """One record for each image of a pass made with record=True."""
     assert trace.glimpses is not None and trace.canvases is not None and trace.attended is not None
     batch = len(images)
-    predictions = describe(trace, config, knowledge)
+    predictions = describe(trace, config, info)
     looked_at = trace.attended / trace.attended.amax((1, 2, 3), keepdim=True).clamp(min=1e-6)
     reads, writes = (
         _squares(trace.read_windows, config.glimpse_size),
@@ -98,9 +98,9 @@ def records(
             reads=whole if reads is None else reads[i],
             writes=None if writes is None else writes[i],
             lengths=trace.capsule_lengths[i].float().cpu().numpy(),
-            mask=_picture(looked_at[i]).mean(2) if knowledge.masked else None,
+            mask=_picture(looked_at[i]).mean(2) if info.masked else None,
             prediction=predictions[i],
-            class_names=knowledge.class_names,
+            class_names=info.class_names,
             title=titles[i] if titles else "",
             truth=truths[i] if truths else None,
             prepared=prepared[i] if prepared else None,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from ..preparation import Prepared
-from .panels import frame, show_picture
-from .style import BLUE, FAINT, MUTED, READ, new_figure, panel, styled, write
+from ocra.images.fitting import Prepared
+from ocra.viz.panels import frame, show_picture
+from ocra.viz.style import BLUE, FAINT, MUTED, READ, new_figure, panel, styled, write
 
 PANEL = 1.7
 GAP = 0.22

@@ -13,8 +13,8 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from ..errors import OcraError, UsageError
-from ..files import atomic_path
+from ocra.errors import OcraError, UsageError
+from ocra.files import atomic_path
 
 # Okabe and Ito's colours (2008).
 ORANGE, SKY, GREEN, YELLOW = "#E69F00", "#56B4E9", "#009E73", "#F0E442"

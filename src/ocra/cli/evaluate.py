@@ -1,0 +1,163 @@
+"""ocra evaluate: score weights on a task."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Annotated, Any, Literal
+
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+from tyro.conf import Positional, arg
+
+from ocra.cli.common import parse
+from ocra.cli.sources import task_config
+from ocra.data import make_task
+from ocra.data.config import DIGIT_TASKS
+from ocra.errors import UsageError
+from ocra.evaluation import Evaluation, evaluate
+from ocra.model.weights import load_with_metadata
+
+MOST_CONFUSIONS = 10
+# Below this many glimpses in all, compiling takes longer than it saves.
+WORTH_COMPILING = 1_000_000
+
+
+def score(
+    weights: Positional[str],
+    /,
+    task: Literal["multimnist", "cluttered", "svhn", "folder"] | None = None,
+    images: int | None = None,
+    seed: int = 0,
+    split: Literal["test", "validation", "train"] = "test",
+    glimpses: int | None = None,
+    shift: int | None = None,
+    digits: Literal["mnist", "glyphs"] | None = None,
+    root: str | None = None,
+    threads: int = 0,
+    as_json: Annotated[bool, arg(name="json")] = False,
+) -> None:
+    """Score weights on a task: exact error with its 95 % interval, per-object error, confusions.
+
+    Exact error is the share of images with anything wrong in the answer. For house numbers it is that of whole
+    numbers, by their length as well; they are cropped by their true boxes, for test images too.
+
+    Example: ocra evaluate multimnist-3 --task multimnist --images 50e3
+
+    Args:
+        weights: Name of shipped weights, a folder of weights, or the folder of a run (its best weights).
+        task: What to score on. Default: the task the weights were trained on.
+        images: How many images. Default: the whole split.
+        seed: Another seed gives another test set of the same kind (house numbers and folders: always the same).
+        split: Which part of the data.
+        glimpses: Number of glimpses, if not the one the model was trained with.
+        shift: multimnist: largest shift in pixels; 6 gives the second test set, that of CapsNet's release.
+        digits: Where single digits come from: MNIST, or glyphs drawn from fonts.
+        root: Folder with the data. Default: $OCRA_DATA, then the cache folder.
+        threads: Batches scored at once. 0: one for each core.
+        as_json: Print one JSON object; errors are fractions.
+    """
+    if threads < 0:
+        raise UsageError(f"--threads must be at least 1, or 0 for one on each core, not {threads}.")
+    model, metadata = load_with_metadata(weights)
+    changes: dict[str, Any] = {"max_shift": shift, "digits": digits, "root": root}
+    config = task_config(model, metadata, task)
+    config = replace(config, **{name: value for name, value in changes.items() if value is not None})
+    if config.name == "folder" and metadata.get("class_names"):
+        config = replace(config, class_names=tuple(metadata["class_names"]))
+    if shift is not None and config.name != "multimnist":
+        raise UsageError(f"--shift is for multimnist, not for {config.name}.")
+    if digits is not None and config.name not in DIGIT_TASKS:
+        raise UsageError(f"--digits is for {' and '.join(DIGIT_TASKS)}, not for {config.name}.")
+    source = make_task(config, split, seed)
+    count = min(images or len(source), len(source))
+    if count * (glimpses or model.config.glimpses) >= WORTH_COMPILING:
+        model.compile_step()
+    with _progress(count, shown=not as_json) as advance:
+        result = evaluate(
+            model, source, images=images, glimpses=glimpses, threads=threads, on_progress=advance
+        )
+    if as_json:
+        about: dict[str, Any] = {"max_shift": config.max_shift} if config.name == "multimnist" else {}
+        if config.name in DIGIT_TASKS:
+            about["digits"] = config.digits
+        print(json.dumps({"weights": weights, **result.to_dict(), **about}))
+    else:
+        _show(result, weights)
+
+
+@contextmanager
+def _progress(total: int, shown: bool) -> Iterator[Callable[[int], None]]:
+    """A bar on the terminal that goes away at the end; nothing elsewhere."""
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not (shown and console.is_terminal)) as progress:
+        bar = progress.add_task("images", total=total)
+        yield lambda count: progress.advance(bar, count)
+
+
+def _show(result: Evaluation, weights: str) -> None:
+    console = Console(highlight=False, markup=False)
+    figures = result.figures
+    low, high = figures["exact_error_interval"]
+    console.print(
+        f"{weights} on {figures['n']:,} {result.split} images of {result.task} "
+        f"(seed {result.seed}), {result.glimpses} glimpses"
+    )
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_row("exact error", f"{figures['exact_error']:.2%}  (95 % interval {low:.2%} to {high:.2%})")
+    table.add_row("per-object error", f"{figures['object_error']:.2%}")
+    details = result.details
+    if "output_error" in details:
+        table.add_row("wrong among the outputs, 'no digit' included", f"{details['output_error']:.2%}")
+    table.add_row("reconstruction, mean squared error", f"{figures['reconstruction_mse']:.5f}")
+    lengths = " ".join(f"{length:.2f}" for length in details["longest_capsules"])
+    table.add_row("longest capsule at each glimpse, mean", lengths)
+    console.print(table)
+    if "lengths" in details:
+        _print_rows(
+            console,
+            ("digits", "numbers", "exact error", "digit error"),
+            [
+                (length, f"{row['n']:,}", f"{row['exact_error']:.2%}", f"{row['digit_error']:.2%}")
+                for length, row in details["lengths"].items()
+            ],
+        )
+    classes = [(name, f"{row['n']:,}", f"{row['error']:.2%}") for name, row in details["classes"].items()]
+    _print_rows(console, ("class", "objects", "error"), classes)
+    _print_rows(console, ("true", "taken for", "times"), _confusions(details["confusion"]))
+    if "pairs" in details:
+        worst = sorted(details["pairs"].items(), key=lambda item: -item[1]["error"])[:MOST_CONFUSIONS]
+        rows = [(name, f"{row['n']:,}", f"{row['error']:.2%}") for name, row in worst]
+        _print_rows(console, ("hardest pairs", "images", "error"), rows)
+
+
+def _confusions(confusion: dict[str, Any]) -> list[tuple[str, ...]]:
+    """The most frequent mistakes."""
+    mistakes = [
+        (count, true, answered)
+        for true, row in zip(confusion["true"], confusion["counts"], strict=True)
+        for answered, count in zip(confusion["answered"], row, strict=True)
+        if count and true != answered
+    ]
+    return [
+        (true, answered, f"{count:.0f}")
+        for count, true, answered in sorted(mistakes)[: -MOST_CONFUSIONS - 1 : -1]
+    ]
+
+
+def _print_rows(console: Console, titles: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
+    table = Table(box=None, pad_edge=False, title_justify="left")
+    for title in titles:
+        table.add_column(title, justify="right")
+    for row in rows:
+        table.add_row(*row)
+    console.print()
+    console.print(table)
+
+
+def main(args: list[str]) -> None:
+    """Run `ocra evaluate` with these arguments."""
+    parse(score, args, "ocra evaluate")

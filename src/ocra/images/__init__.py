@@ -1,0 +1,1 @@
+"""From a user's photograph to a model's image."""

@@ -1,0 +1,340 @@
+"""From anybody's picture to what a model was trained on, step by step, each step kept to be looked at.
+
+A model for white digits on black expects just that: `auto` turns dark ink on paper around, evens out the
+light, finds the ink, gives it the size that digits have in training and its strokes a width the model knows.
+Models of other tasks get what their task gives them: house numbers are inverted and stretched to a square,
+pictures of a user's own folder are only resized and padded with black.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor
+
+from ocra.config import ModelConfig
+from ocra.data.config import DIGIT_TASKS
+from ocra.data.pictures import fit_pixels
+from ocra.errors import OcraError
+from ocra.images.handwriting import even_light, find_ink, largest_part, noise_level, stroke_width, thicken
+from ocra.images.reading import Picture
+
+Invert = Literal["auto", "yes", "no"]
+Fit = Literal["auto", "content", "whole", "stretch"]
+Floats = NDArray[np.float32]
+Box = tuple[int, int, int, int]
+"""Left, top, right, bottom; the last two exclusive."""
+
+# The formula of the SVHN task.
+GREY = np.array([0.2989, 0.5870, 0.1140], dtype=np.float32)
+# As measured on MNIST: digits are 20 pixels high, their strokes a seventh of that wide.
+DIGIT_HEIGHT = 20
+STROKE_SHARE = 0.14
+INK_MARGIN = 1 / 12
+"""Share of the model's image that stays free on each side of the ink."""
+# A picture whose lightest and darkest places differ by less shows nothing.
+LEAST_CONTRAST = 0.02
+SHOWN_SIDE = 320
+FINE = 8
+"""Pixels along one of the model's in which strokes are measured and thickened."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step of the preparation, to be looked at."""
+
+    name: str
+    picture: NDArray[np.uint8]
+    """[rows, columns] or [rows, columns, 3]"""
+    note: str = ""
+    box: tuple[float, float, float, float] | None = None
+    """Left, top, right, bottom of what was found, in pixels of `picture`."""
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where the model's pixels lie in the user's picture: user = scale · model + offset.
+
+    Both count from 0 at the centre of the top left pixel.
+    """
+
+    scale: tuple[float, float] = (1.0, 1.0)
+    """Pixels of the user's picture per pixel of the model, along x and y."""
+    offset: tuple[float, float] = (0.0, 0.0)
+    """Position of the model's first pixel in the user's picture."""
+
+    def to_picture(self, x: float, y: float) -> tuple[float, float]:
+        """A place in the user's picture from one in the model's image."""
+        return self.scale[0] * x + self.offset[0], self.scale[1] * y + self.offset[1]
+
+    def to_model(self, x: float, y: float) -> tuple[float, float]:
+        """A place in the model's image from one in the user's picture."""
+        return (x - self.offset[0]) / self.scale[0], (y - self.offset[1]) / self.scale[1]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A picture made fit for a model."""
+
+    image: Tensor
+    """float32 [channels, height, width] in [0, 1]"""
+    placement: Placement
+    picture: Picture
+    steps: tuple[Step, ...]
+    blank: bool
+    """Whether the picture is one even tone, so that there is nothing to recognise."""
+
+
+def prepare(
+    picture: Picture,
+    config: ModelConfig,
+    task: str = "multimnist",
+    *,
+    invert: Invert = "auto",
+    fit: Fit = "auto",
+) -> Prepared:
+    """Make a picture fit for a model of this config that was trained on this task.
+
+    invert: turn light and dark around; `auto` does so when the border is light (house numbers: always,
+    folders: never, as in training). fit: `content` scales the ink to the size of training digits, `whole`
+    shows all of the picture with its proportions kept, `stretch` fills the model's image; `auto` takes what
+    suits the task, and leaves a picture that has the model's size already as it is, but for inverting it.
+    """
+    if invert not in ("auto", "yes", "no"):
+        raise OcraError(f"invert must be auto, yes or no, not '{invert}'.")
+    if fit not in ("auto", "content", "whole", "stretch"):
+        raise OcraError(f"fit must be auto, content, whole or stretch, not '{fit}'.")
+    digits = task in DIGIT_TASKS
+    as_it_is = fit == "auto" and (picture.width, picture.height) == (config.width, config.height)
+    if fit == "auto":
+        fit = "whole" if as_it_is else _usual_fit(task)
+    steps: list[Step] = []
+    pixels = _in_channels(picture, config, steps)
+    blank = float(np.ptp(pixels)) < LEAST_CONTRAST
+    reason = _reason_to_invert(pixels, task, invert)
+    if reason:
+        pixels = 1 - pixels
+        steps.append(_step("inverted", pixels, reason))
+    if digits and not blank and not as_it_is:
+        pixels = _clean(pixels, steps, fit)
+    box = find_ink(_difference_from_border(pixels)) if fit == "content" and not blank else None
+    if box is not None:
+        digit = _digit_height(pixels, box, task)
+        image, frame = _focus(pixels, box, digit, config, steps)
+    elif task == "folder" and fit != "stretch":
+        own = picture.pixels * np.float32(picture.white)
+        image, frame = _as_in_folders(1 - own if reason else own, config)
+    else:
+        frame = Frame.around(pixels, config, stretch=fit == "stretch")
+        image = frame.view(pixels, _border(pixels))
+    image = np.clip(image, 0, 1)
+    steps.append(_step("what the model sees", image, f"{config.width} × {config.height} px"))
+    tensor = torch.from_numpy(np.ascontiguousarray(image.transpose(2, 0, 1)))
+    return Prepared(tensor, frame.placement(picture.reduction), picture, tuple(steps), blank)
+
+
+def _in_channels(picture: Picture, config: ModelConfig, steps: list[Step]) -> Floats:
+    """The picture in the channels of the model: [rows, columns, channels]."""
+    pixels = picture.pixels if picture.pixels.ndim == 3 else picture.pixels[:, :, None]
+    steps.append(_step("as read", pixels, f"{picture.width} × {picture.height} px"))
+    if config.channels == 3:
+        return np.repeat(pixels, 3, axis=2) if pixels.shape[2] == 1 else pixels
+    if pixels.shape[2] == 1:
+        return pixels
+    if (pixels[..., :2] == pixels[..., 1:]).all():  # the formula's weights sum to 0.9999; grey stays as it is
+        return pixels[:, :, :1]
+    pixels = (pixels @ GREY)[:, :, None]
+    steps.append(_step("grey", pixels))
+    return pixels
+
+
+def _usual_fit(task: str) -> Fit:
+    """What `auto` means: digits are framed by their ink, house numbers fill the image."""
+    return {"multimnist": "content", "cluttered": "content", "svhn": "stretch"}.get(task, "whole")  # type: ignore[return-value]
+
+
+def _reason_to_invert(pixels: Floats, task: str, invert: Invert) -> str:
+    """Why light and dark are to be turned around; empty if they are not."""
+    if invert == "yes":
+        return "as asked"
+    if invert == "no" or task == "folder":
+        return ""
+    if task == "svhn":
+        return "as in training"
+    return "" if _is_dark_around(pixels) else "the border is light"
+
+
+def _ring(pixels: NDArray) -> NDArray:
+    """The pixels along the border, [number, ...]."""
+    width = max(1, round(0.03 * min(pixels.shape[:2])))
+    inner = np.zeros(pixels.shape[:2], dtype=bool)
+    inner[width:-width, width:-width] = True
+    return pixels[~inner]
+
+
+def _border(pixels: Floats) -> Floats:
+    """The tone of the background, [channels]."""
+    return np.median(_ring(pixels), axis=0).astype(np.float32)
+
+
+def _clean(pixels: Floats, steps: list[Step], fit: Fit) -> Floats:
+    """Dark, even background and full contrast; what has that already stays as it is."""
+    dark = _is_dark_around(pixels)
+    if dark and fit == "content" and min(pixels.shape[:2]) >= 64:
+        pixels, uneven = even_light(pixels)
+        if uneven:
+            steps.append(_step("light evened out", pixels))
+    ring = _ring(pixels).mean(1)
+    middle, white = float(np.median(ring)), float(np.percentile(pixels, 99.9))
+    white = max(white, 0.6 * float(pixels.max()))  # sparse ink may be less than a thousandth of the picture
+    # A noisy border must not swallow the ink; a light one, kept by the user's wish, is no black.
+    black = min(noise_level(ring), middle + 0.4 * max(white - middle, 0)) if dark else float(pixels.min())
+    if black <= 0.02 and white >= 0.9:
+        return pixels
+    pixels = ((pixels - black) / max(white - black, 1e-6)).clip(0, 1).astype(np.float32)
+    steps.append(_step("contrast stretched", pixels))
+    return pixels
+
+
+def _is_dark_around(pixels: Floats) -> bool:
+    """Whether the border is nearer to the darkest tone of the picture than to the lightest."""
+    grey = pixels.mean(2)
+    small = np.asarray(Image.fromarray(grey).resize(_smaller(grey.shape, 256), Image.Resampling.BOX))
+    return float(np.median(_ring(grey))) <= (float(small.min()) + float(small.max())) / 2
+
+
+def _difference_from_border(pixels: Floats) -> Floats:
+    """How much each place differs from the background, 0 to 1: [rows, columns]."""
+    difference = np.abs(pixels - _border(pixels)).mean(2)
+    return difference / max(float(difference.max()), LEAST_CONTRAST)
+
+
+def _digit_height(pixels: Floats, box: Box, task: str) -> float:
+    """Height in pixels that one digit is taken to have; digits that lie apart are seen singly."""
+    left, top, right, bottom = box
+    if task == "cluttered":
+        return largest_part(_difference_from_border(pixels)[top:bottom, left:right])
+    # Of MultiMNIST's pairs this is 20.7 pixels on average; a lying stroke is no measure of height.
+    return min(bottom - top, 1.2 * (right - left)) / 1.035
+
+
+def _focus(
+    pixels: Floats, box: Box, digit: float, config: ModelConfig, steps: list[Step]
+) -> tuple[Floats, Frame]:
+    """Frame the ink at the size that digits have in training, and give its strokes the usual width."""
+    left, top, right, bottom = box
+    shown = steps[-1].picture.shape[1] / pixels.shape[1]
+    steps.append(_step("ink found", pixels, box=(left * shown, top * shown, right * shown, bottom * shown)))
+    background = _border(pixels)
+    alone = np.broadcast_to(background, pixels.shape).copy()
+    alone[top:bottom, left:right] = pixels[top:bottom, left:right]
+    frame = Frame.of_ink(box, digit, config)
+    fine = frame.finer(FINE).view(alone, background)
+    stroke = STROKE_SHARE * digit / frame.scale_x * FINE
+    missing = stroke - stroke_width(_difference_from_border(fine))
+    if missing > 0.35 * stroke and _is_dark_around(fine):
+        fine = thicken(fine, missing)
+        steps.append(_step("strokes thickened", fine))
+    coarse = fine.reshape(config.height, FINE, config.width, FINE, -1).mean((1, 3))
+    return coarse / max(float(coarse.max()), LEAST_CONTRAST), frame
+
+
+def _as_in_folders(pixels: Floats, config: ModelConfig) -> tuple[Floats, Frame]:
+    """The very same pixels that a folder task makes of a picture in training."""
+    rows, columns = pixels.shape[:2]
+    fitted = fit_pixels(pixels, config.image_shape)
+    scale = min(config.width / columns, config.height / rows)
+    width, height = max(1, round(columns * scale)), max(1, round(rows * scale))
+    scale_x, scale_y = columns / width, rows / height
+    left, top = -((config.width - width) // 2) * scale_x, -((config.height - height) // 2) * scale_y
+    image = fitted.transpose(1, 2, 0).astype(np.float32) / 255
+    return image, Frame(left, top, scale_x, scale_y, config.width, config.height)
+
+
+@dataclass(frozen=True)
+class Frame:
+    """The part of a picture that the model's image shows: first corner, pixels per model pixel, and size."""
+
+    left: float
+    top: float
+    scale_x: float
+    scale_y: float
+    width: int
+    height: int
+
+    @classmethod
+    def around(cls, pixels: Floats, config: ModelConfig, stretch: bool) -> Frame:
+        """All of pixels [rows, columns, channels], proportions kept or stretched to the model's."""
+        rows, columns = pixels.shape[:2]
+        scale_x, scale_y = columns / config.width, rows / config.height
+        if not stretch:
+            scale_x = scale_y = max(scale_x, scale_y)
+        return cls._centred(columns / 2, rows / 2, scale_x, scale_y, config)
+
+    @classmethod
+    def of_ink(cls, box: Box, digit: float, config: ModelConfig) -> Frame:
+        """Ink in its middle, digits as high as in training, or smaller if the ink would not fit."""
+        left, top, right, bottom = box
+        room = 1 - 2 * INK_MARGIN
+        fits = max((right - left) / (room * config.width), (bottom - top) / (room * config.height))
+        scale = max(digit / DIGIT_HEIGHT, fits)
+        return cls._centred((left + right) / 2, (top + bottom) / 2, scale, scale, config)
+
+    @classmethod
+    def _centred(cls, x: float, y: float, scale_x: float, scale_y: float, config: ModelConfig) -> Frame:
+        left, top = x - scale_x * config.width / 2, y - scale_y * config.height / 2
+        return cls(left, top, scale_x, scale_y, config.width, config.height)
+
+    def finer(self, times: int) -> Frame:
+        """The same part in more pixels."""
+        scale_x, scale_y = self.scale_x / times, self.scale_y / times
+        return Frame(self.left, self.top, scale_x, scale_y, self.width * times, self.height * times)
+
+    def view(self, pixels: Floats, padding: Floats) -> Floats:
+        """The frame's part of pixels [rows, columns, channels] in the frame's size, padding around."""
+        down = _weights(self.top, self.scale_y, self.height, pixels.shape[0])
+        across = _weights(self.left, self.scale_x, self.width, pixels.shape[1])
+        narrow = np.tensordot(pixels - padding, across, axes=(1, 1))  # [rows, channels, width]
+        return np.tensordot(down, narrow, axes=(1, 0)).transpose(0, 2, 1) + padding
+
+    def placement(self, reduction: int) -> Placement:
+        """Where the model's pixels lie in a picture of which `pixels` is a reduced copy."""
+        first_x, first_y = self.left + self.scale_x / 2, self.top + self.scale_y / 2
+        return Placement(
+            (self.scale_x * reduction, self.scale_y * reduction),
+            (first_x * reduction - 0.5, first_y * reduction - 0.5),
+        )
+
+
+def _weights(start: float, scale: float, size: int, length: int) -> Floats:
+    """How much each of `length` pixels gives to each of `size` others: [size, length].
+
+    Larger ones average the area they cover, smaller ones are interpolated.
+    """
+    pixels = np.arange(length)
+    if scale >= 1:
+        edges = start + scale * np.arange(size + 1)
+        overlap = np.minimum(edges[1:, None], pixels + 1) - np.maximum(edges[:-1, None], pixels)
+        return (overlap.clip(0) / scale).astype(np.float32)
+    centres = start + scale * (np.arange(size) + 0.5) - 0.5
+    return (1 - np.abs(pixels - centres[:, None])).clip(0).astype(np.float32)
+
+
+def _smaller(shape: tuple[int, ...], longest: int) -> tuple[int, int]:
+    """(width, height) of a picture of this shape with no side longer than `longest`."""
+    share = min(1.0, longest / max(shape[:2]))
+    return max(1, round(shape[1] * share)), max(1, round(shape[0] * share))
+
+
+def _step(
+    name: str, pixels: Floats, note: str = "", box: tuple[float, float, float, float] | None = None
+) -> Step:
+    values = (pixels.clip(0, 1) * 255).round().astype(np.uint8)
+    image = Image.fromarray(values[:, :, 0] if values.shape[2] == 1 else values)
+    small = image.resize(_smaller(values.shape, SHOWN_SIDE), Image.Resampling.BOX)
+    return Step(name, np.asarray(small), note, box)

@@ -1,0 +1,149 @@
+"""Scanpaths as tables: where the model looked, in pixels of the user's own picture."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ocra.errors import OcraError
+from ocra.files import atomic_path, write_text_atomically
+from ocra.images.reading import endings
+from ocra.prediction import Glimpse, Prediction
+
+ENDINGS = (".csv", ".tsv", ".npz")
+DURATION = 0.25
+"""Seconds that a glimpse is said to last where a table needs a time: a common mean of human fixations."""
+COLUMNS = ("image", "step", "x", "y", "stride", "sigma", "width", "winner", "length")
+
+
+@dataclass(frozen=True)
+class Scanpath:
+    """Where the model looked in one picture."""
+
+    image: str
+    """File, or name of an image of a task."""
+    glimpses: tuple[Glimpse, ...]
+    capsules: tuple[str, ...]
+    """Names of all object capsules."""
+    pixels: NDArray[np.uint8] | None = None
+    """The image itself where there is no file of it: [rows, columns], or [rows, columns, 3] in colour."""
+
+    @classmethod
+    def of(
+        cls, image: str, prediction: Prediction, capsules: tuple[str, ...], pixels: Tensor | None = None
+    ) -> Scanpath:
+        """From a prediction whose glimpses are in pixels of the picture; pixels [channels, rows, columns] in [0, 1]."""
+        values = None
+        if pixels is not None:
+            values = (pixels * 255).round().to(torch.uint8).permute(1, 2, 0).numpy()
+            values = values[:, :, 0] if values.shape[2] == 1 else values
+        return cls(image, prediction.glimpses, capsules, values)
+
+
+def save_scanpaths(
+    paths: Sequence[Scanpath], out: str | os.PathLike[str], duration: float = DURATION
+) -> list[Path]:
+    """Write a table by the ending of `out`; returns the files written.
+
+    .csv: one row for each glimpse of each picture. .tsv: for MultiMatch, which wants one file for each
+    scanpath, so several pictures give several files. .npz: for pysaliency.
+    """
+    ending = endings(out, ENDINGS)
+    out = Path(out)
+    try:
+        if ending == ".csv":
+            write_text_atomically(out, to_csv(paths))
+            return [out]
+        if ending == ".npz":
+            save_npz(paths, out, duration)
+            return [out]
+        names = [out] if len(paths) == 1 else _numbered(paths, out)
+        for path, name in zip(paths, names, strict=True):
+            write_text_atomically(name, to_tsv(path, duration))
+        return names
+    except OSError as error:
+        raise OcraError(f"{out} could not be written: {error.strerror or error}.") from None
+
+
+def to_csv(paths: Sequence[Scanpath]) -> str:
+    """A tidy table: one row for each glimpse; `length_…` are the lengths of all object capsules."""
+    text = io.StringIO()
+    table = csv.writer(text, lineterminator="\n")
+    capsules = paths[0].capsules if paths else ()
+    table.writerow([*COLUMNS, *(f"length_{name}" for name in capsules)])
+    for path in paths:
+        for step, g in enumerate(path.glimpses, start=1):
+            numbers = [_number(value) for value in (g.x, g.y, g.stride, g.sigma, g.width)]
+            lengths = [_number(value) for value in g.lengths]
+            table.writerow([path.image, step, *numbers, g.winner, _number(g.length), *lengths])
+    return text.getvalue()
+
+
+def to_tsv(path: Scanpath, duration: float = DURATION) -> str:
+    """One scanpath for MultiMatch: start_x, start_y in pixels, duration in seconds, the same for each."""
+    rows = [f"{_number(g.x)}\t{_number(g.y)}\t{duration:g}" for g in path.glimpses]
+    return "\n".join(["start_x\tstart_y\tduration", *rows]) + "\n"
+
+
+def save_npz(paths: Sequence[Scanpath], out: Path, duration: float = DURATION) -> None:
+    """Arrays under the names that pysaliency uses, and the names of the pictures.
+
+    xs, ys, ts [scanpaths, glimpses]: place in pixels, onset in seconds; ns [scanpaths]: number of the picture
+    in `files`; subjects [scanpaths]: all 0, the model. To read them:
+
+        data = dict(numpy.load("scanpaths.npz"))
+        stimuli = pysaliency.FileStimuli([str(file) for file in data.pop("files")])
+        fixations = pysaliency.FixationTrains.from_fixation_trains(**data)
+
+    Images of a task have no files: they are under `images`, for `pysaliency.Stimuli(list(data.pop("images")))`, and
+    `files` has their names.
+    """
+    files = list(dict.fromkeys(path.image for path in paths))
+    places = np.array([[(g.x, g.y) for g in path.glimpses] for path in paths], dtype=np.float64)
+    places = places.reshape(len(paths), len(paths[0].glimpses) if paths else 0, 2)
+    pixels = [
+        path.pixels for path in {path.image: path for path in paths}.values() if path.pixels is not None
+    ]
+    times = np.broadcast_to(np.arange(places.shape[1]) * duration, places.shape[:2])
+    arrays: dict[str, Any] = {
+        "xs": places[..., 0],
+        "ys": places[..., 1],
+        "ts": times,
+        "ns": np.array([files.index(path.image) for path in paths], dtype=np.int64),
+        "subjects": np.zeros(len(paths), dtype=np.int64),
+        "files": np.array(files, dtype=np.str_),
+    }
+    if pixels:
+        arrays["images"] = np.stack(pixels)
+    with atomic_path(out) as temporary:
+        np.savez(temporary, **arrays)
+
+
+def _number(value: float) -> str:
+    """Four decimals at most; empty where there is no number (a model without windows has no stride)."""
+    return "" if math.isnan(value) else f"{value:.4f}".rstrip("0").rstrip(".")
+
+
+def _numbered(paths: Sequence[Scanpath], out: Path) -> list[Path]:
+    """A file name for each scanpath, made of the picture's name, each only once."""
+    names: list[Path] = []
+    for path in paths:
+        stem = re.sub(r"[^\w.-]+", "-", Path(path.image).stem).strip("-.") or "picture"
+        name, number = out.with_name(f"{out.stem}-{stem}{out.suffix}"), 1
+        while name in names:
+            number += 1
+            name = out.with_name(f"{out.stem}-{stem}-{number}{out.suffix}")
+        names.append(name)
+    return names

@@ -1,0 +1,1 @@
+"""The network: Pseudocode 1, its parts, and its weights."""
