@@ -1,4 +1,4 @@
-"""The configuration of one OCRA network: a frozen dataclass that refuses impossible values."""
+"""Plain data that every part shares: the network, how scores become an answer, how an image is prepared."""
 
 from __future__ import annotations
 
@@ -16,6 +16,28 @@ def check_switches(config: Any, prefix: str) -> None:
         value = getattr(config, item.name)
         if item.type in (bool, "bool") and not isinstance(value, bool):
             raise OcraError(f"{prefix}.{item.name} must be true or false, not {value!r}.")
+
+
+@dataclass(frozen=True)
+class AnswerRule:
+    """How scores become an answer on a task."""
+
+    objects: int | None = 2
+    """Objects in each image; None where the number is not known: then each score is rounded."""
+    repeats: bool = True
+    """Whether a class may occur more than once in an image."""
+
+
+@dataclass(frozen=True)
+class Preprocessing:
+    """How a user's own photograph or drawing becomes an image like those of a task."""
+
+    fit: Literal["content", "whole", "stretch"] = "whole"
+    """What is kept: the surroundings of the ink, all of it with padding, or all of it stretched to the image."""
+    ink: Literal["dark-to-light", "contrast", "as-is"] = "as-is"
+    """Polarity: dark ink on light paper becomes light on black, or is judged by contrast, or nothing is changed."""
+    digit_height: float | None = None
+    """With fit="content": height in pixels to which digits are scaled."""
 
 
 @dataclass(frozen=True)

@@ -3,25 +3,16 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ocra.config import AnswerRule
+
 # A class counts n times if its score is above n − 0.2 ("1.8, conservatively selected", the paper).
 REPEAT_MARGIN = 0.2
-
-
-@dataclass(frozen=True)
-class AnswerRule:
-    """How scores become an answer on a task."""
-
-    objects: int | None = 2
-    """Objects in each image; None where the number is not known: then each score is rounded."""
-    repeats: bool = True
-    """Whether a class may occur more than once in an image."""
 
 
 def answer_rule(task: Any) -> AnswerRule:
