@@ -1,19 +1,22 @@
-# `make demo` and `make test` set everything up by themselves; the second time they are quick.
+# Every target sets up what it needs in .venv by itself; the second time that is quick.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
-# One thread in each test process: two of them share two cores best that way.
+# One thread for each test process: two of them share two cores best that way.
 TEST_ENV := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 
-.PHONY: help demo test check bench format clean
+.PHONY: help demo test check format bench build wheel-test clean
 
 help:
-	@echo "make demo    recognise digits with shipped weights; writes demo/"
-	@echo "make test    run all tests"
-	@echo "make check   ruff and mypy"
-	@echo "make bench   measure speed and memory on this machine"
-	@echo "make format  let ruff lay out the code"
+	@echo "make demo        recognise digits with shipped weights; writes demo/"
+	@echo "make test        run all tests (ARGS='-k scanpath' selects some)"
+	@echo "make check       ruff and mypy"
+	@echo "make format      let ruff lay out the code"
+	@echo "make bench       measure speed and memory on this machine"
+	@echo "make build       write the wheel and the source archive to dist/"
+	@echo "make wheel-test  install that wheel into an empty environment elsewhere and use it"
+	@echo "make clean       remove the environment and everything that was built"
 
 demo: $(VENV)/.core
 	@$(BIN)/ocra demo
@@ -26,15 +29,22 @@ check: $(VENV)/.all
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: $(VENV)/.core
-	$(BIN)/python benchmarks/speed.py $(ARGS)
-
 format: $(VENV)/.all
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+bench: $(VENV)/.core
+	$(BIN)/python benchmarks/speed.py $(ARGS)
+
+build: $(VENV)/.all
+	rm -rf build dist
+	$(BIN)/python -m build --outdir dist .
+
+wheel-test: build
+	.ci/wheel-test dist/*.whl $(BIN)/python
+
 clean:
-	rm -rf $(VENV) demo build *.egg-info src/*.egg-info
+	rm -rf $(VENV) demo build dist src/*.egg-info
 
 $(VENV)/.core: pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

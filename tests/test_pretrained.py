@@ -114,7 +114,7 @@ def test_a_folder_without_weights_is_named(tmp_path: Path) -> None:
 
 def test_a_hub_name_without_the_extra_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
-    with pytest.raises(OcraError, match=r"pip install 'ocra\[hub\]'"):
+    with pytest.raises(OcraError, match=r"pip install 'ocra-vision\[hub\]'"):
         OCRA.from_pretrained("somebody/ocra-multimnist")
 
 

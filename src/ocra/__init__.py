@@ -69,7 +69,7 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 __all__ = sorted(_HOME_OF)
 
 try:
-    __version__ = version("ocra")
+    __version__ = version("ocra-vision")
 except PackageNotFoundError:  # run from a source folder that was never installed
     __version__ = "0+unknown"
 

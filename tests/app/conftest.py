@@ -65,7 +65,7 @@ class Server:
 
 @pytest.fixture(scope="session")
 def server(weights: list[str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    pytest.importorskip("gradio", reason="the page needs Gradio: pip install 'ocra[app]'")
+    pytest.importorskip("gradio", reason="the page needs Gradio: pip install 'ocra-vision[app]'")
     folder = tmp_path_factory.mktemp("server")
     environment = {key: value for key, value in os.environ.items() if key != "OCRA_DATA"}
     environment |= {"OCRA_CACHE": str(folder / "cache"), "TMPDIR": str(folder)}

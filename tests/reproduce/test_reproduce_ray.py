@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 
 
 def test_an_address_nobody_answers_at_is_told_at_once() -> None:
-    pytest.importorskip("ray", reason="Ray is not installed: pip install 'ocra[ray]'")
+    pytest.importorskip("ray", reason="Ray is not installed: pip install 'ocra-vision[ray]'")
     from ocra.reproduce.cluster import join
 
     with pytest.raises(OcraError, match=r"no Ray cluster at 127\.0\.0\.1:1:"):
@@ -31,7 +31,7 @@ def test_an_address_nobody_answers_at_is_told_at_once() -> None:
 
 @pytest.fixture(scope="module")
 def two_workers() -> Iterator[Any]:
-    ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'ocra[ray]'")
+    ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'ocra-vision[ray]'")
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     ray.init(
         address="local",

@@ -372,6 +372,6 @@ def test_a_tracker_that_is_not_installed_is_said_before_a_folder_is_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
-    with pytest.raises(OcraError, match=r"pip install 'ocra\[track\]'"):
+    with pytest.raises(OcraError, match=r"pip install 'ocra-vision\[track\]'"):
         ocra.train(tiny(), tmp_path / "run", processes=1, track="tensorboard")
     assert not (tmp_path / "run").exists()

@@ -323,7 +323,7 @@ def test_tensorboard_writes_events_or_says_what_to_install(
     tracker.close()
     assert events == [("folder", str(tmp_path / "tensorboard"), 64), ("loss", 0.5, 64), ("closed",)]
     monkeypatch.setitem(__import__("sys").modules, "torch.utils.tensorboard", None)
-    with pytest.raises(OcraError, match=r"pip install 'ocra\[track\]'"):
+    with pytest.raises(OcraError, match=r"pip install 'ocra-vision\[track\]'"):
         choose_tracker("tensorboard", tmp_path)
 
 

@@ -39,7 +39,7 @@ def serve(
             from ocra.app.page import FOLDER, build
             from ocra.app.theme import theme
         except ImportError as error:
-            raise OcraError(f"The page needs Gradio ({error}): pip install 'ocra[app]'.") from None
+            raise OcraError(f"The page needs Gradio ({error}): pip install 'ocra-vision[app]'.") from None
         chosen = free_port(host, port)
         page = build(networks)
         page.launch(

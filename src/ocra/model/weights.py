@@ -110,7 +110,7 @@ def _from_hub(name: str) -> Path:
         from huggingface_hub import snapshot_download
     except ImportError:
         raise OcraError(
-            f"There is no folder '{name}'. To fetch it from the Hugging Face hub, run: pip install 'ocra[hub]'."
+            f"There is no folder '{name}'. To fetch it from the Hugging Face hub, run: pip install 'ocra-vision[hub]'."
         ) from None
     try:
         return Path(snapshot_download(name, allow_patterns=[CONFIG, WEIGHTS]))

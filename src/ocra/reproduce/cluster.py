@@ -24,7 +24,7 @@ def join(address: str) -> Any:
         import ray
         from ray.exceptions import RayError
     except ImportError:
-        raise OcraError("--ray needs Ray; run: pip install 'ocra[ray]'.") from None
+        raise OcraError("--ray needs Ray; run: pip install 'ocra-vision[ray]'.") from None
     if ray.is_initialized():
         return ray
     _check_address(address)

@@ -173,7 +173,7 @@ class TensorBoard(Tracker):
             from torch.utils.tensorboard import SummaryWriter
         except ImportError:
             raise OcraError(
-                "--track tensorboard needs TensorBoard; run: pip install 'ocra[track]'."
+                "--track tensorboard needs TensorBoard; run: pip install 'ocra-vision[track]'."
             ) from None
         self._make_writer = partial(SummaryWriter, str(folder))
         self._writer: Any = None

@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 import platform
 import subprocess
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy
 import torch
 
+import ocra
 from ocra.data import Task
 from ocra.metrics import answer_rule
 from ocra.presets import Experiment
@@ -67,7 +67,7 @@ def weights_metadata(
 def versions() -> dict[str, str]:
     """Versions of what took part."""
     return {
-        "ocra": version("ocra"),
+        "ocra": ocra.__version__,
         "torch": torch.__version__,
         "numpy": numpy.__version__,
         "python": platform.python_version(),
