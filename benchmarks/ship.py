@@ -13,8 +13,7 @@ from typing import Literal
 
 from tyro.conf import Positional
 
-from ocra.cli.common import parse
-from ocra.cli.main import guarded
+from ocra.cli.main import guarded, parse
 from ocra.cli.reproduce import write_page
 from ocra.reproduce.shipping import ship
 

@@ -15,8 +15,7 @@ from pathlib import Path
 
 from tyro.conf import Positional
 
-from ocra.cli.common import parse
-from ocra.cli.main import guarded
+from ocra.cli.main import guarded, parse
 from ocra.errors import OcraError
 from ocra.reproduce.groups import test_of
 from ocra.reproduce.milestones import AUTHORS_ERROR, AUTHORS_IMAGES, is_comparable, milestone

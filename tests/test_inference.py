@@ -11,7 +11,7 @@ from tiny import tiny_model, tiny_weights
 from ocra.errors import OcraError
 from ocra.images.fitting import Placement
 from ocra.metrics import AnswerRule
-from ocra.prediction import ModelInfo, describe, predict, view
+from ocra.prediction import ModelInfo, decode, predict, run
 from ocra.viz import look
 
 
@@ -19,8 +19,8 @@ def answers(model, scores, **trace_fields):
     """What is said about given scores, all else being a real pass."""
     scores = torch.tensor(scores)
     images = torch.rand(len(scores), *model.config.image_shape)
-    trace = dataclasses.replace(view(model, images), scores=scores, **trace_fields)
-    return describe(trace, model.config, ModelInfo.of(model))
+    trace = dataclasses.replace(run(model, images), scores=scores, **trace_fields)
+    return decode(trace, model.config, ModelInfo.of(model))
 
 
 def row(**scores):
@@ -46,8 +46,8 @@ def test_scattered_digits_may_be_twice_the_same():
 def test_objects_of_a_folder_are_the_rounded_scores():
     model = tiny_model(classes=3)
     info = ModelInfo.of(model, {"task": {"name": "folder"}, "class_names": ["cat", "dog", "owl"]})
-    trace = dataclasses.replace(view(model, torch.rand(1, 1, 36, 36)), scores=torch.tensor([[2.2, 0.4, 0.8]]))
-    assert describe(trace, model.config, info)[0].labels == ("cat", "cat", "owl")
+    trace = dataclasses.replace(run(model, torch.rand(1, 1, 36, 36)), scores=torch.tensor([[2.2, 0.4, 0.8]]))
+    assert decode(trace, model.config, info)[0].labels == ("cat", "cat", "owl")
 
 
 def test_house_numbers_are_read_from_left_to_right():
@@ -68,8 +68,8 @@ def test_confidence_is_the_share_against_the_best_rejected_score():
 def test_a_class_of_a_folder_is_a_toss_up_at_the_half_from_which_it_is_named():
     model = tiny_model(classes=2)
     info = ModelInfo.of(model, {"task": {"name": "folder"}, "class_names": ["cat", "dog"]})
-    trace = dataclasses.replace(view(model, torch.rand(1, 1, 36, 36)), scores=torch.tensor([[1.0, 0.5]]))
-    (said,) = describe(trace, model.config, info)
+    trace = dataclasses.replace(run(model, torch.rand(1, 1, 36, 36)), scores=torch.tensor([[1.0, 0.5]]))
+    (said,) = decode(trace, model.config, info)
     assert [found.confidence for found in said.objects] == pytest.approx([2 / 3, 0.5])
 
 
@@ -124,10 +124,8 @@ def test_a_toss_up_is_not_answered():
 def test_glimpses_are_told_in_pixels_of_the_users_picture():
     model = tiny_model()
     images = torch.rand(2, 1, 36, 36)
-    trace = view(model, images)
-    here, there = describe(
-        trace, model.config, ModelInfo.of(model), [Placement(), Placement((4, 4), (10, 20))]
-    )
+    trace = run(model, images)
+    here, there = decode(trace, model.config, ModelInfo.of(model), [Placement(), Placement((4, 4), (10, 20))])
     for step, glimpse in enumerate(there.glimpses):
         x, y = trace.read_windows.center[1, step].tolist()
         assert (glimpse.x, glimpse.y) == pytest.approx((4 * x + 10, 4 * y + 20))

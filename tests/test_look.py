@@ -16,7 +16,7 @@ from ocra.errors import OcraError, UsageError
 from ocra.images.fitting import prepare
 from ocra.images.reading import read_picture
 from ocra.model.trace import Windows
-from ocra.prediction import ModelInfo, view
+from ocra.prediction import ModelInfo, run
 from ocra.viz import look
 from ocra.viz.animation import draw_frames
 from ocra.viz.figure import draw_look
@@ -137,7 +137,7 @@ def test_the_figure_of_a_users_picture_is_tidy_too(tmp_path):
     prepared = prepare(read_picture(tmp_path / "photo.png"), model.config)
     images = prepared.image[None]
     (record,) = records(
-        view(model, images), images, model.config, ModelInfo.of(model), titles=["photo"], prepared=[prepared]
+        run(model, images), images, model.config, ModelInfo.of(model), titles=["photo"], prepared=[prepared]
     )
     assert_tidy(draw_look(record))
     assert_tidy(draw_steps(prepared))

@@ -132,7 +132,7 @@ def _in_threads(
 
     def part(chosen: NDArray[np.int64]) -> ErrorCounter:
         torch.set_num_threads(1)
-        return tally(model, task, chosen, batch, glimpses, device, on_progress)
+        return count_errors(model, task, chosen, batch, glimpses, device, on_progress)
 
     try:
         with ThreadPoolExecutor(count) as pool:
@@ -143,7 +143,7 @@ def _in_threads(
 
 
 @torch.no_grad()
-def tally(
+def count_errors(
     model: OCRA,
     task: Task,
     indices: NDArray[np.int64],

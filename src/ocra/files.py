@@ -1,10 +1,11 @@
-"""Files that are either wholly written or not there at all, and JSON that is read or named as broken."""
+"""Files that are either wholly written or not there at all; JSON, CSV and text from files of anybody."""
 
 import difflib
 import errno
 import json
 import os
 import tempfile
+import unicodedata
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -69,6 +70,17 @@ def read_json(path: Path) -> Any:
         raise OcraError(f"{path} is no JSON file: it holds no UTF-8 text.") from None
     except json.JSONDecodeError as error:
         raise OcraError(f"{path} is not valid JSON (line {error.lineno}): {error.msg}.") from None
+
+
+def printable(text: str) -> str:
+    """Text from a file (class names, file names) without characters that steer a terminal or cannot be written."""
+    return "".join(letter for letter in text if unicodedata.category(letter)[0] != "C")
+
+
+def csv_cell(text: str) -> str:
+    """Text for a cell of a CSV file; with an apostrophe before it where a spreadsheet would take it for a formula."""
+    risky = text[:1] in ("=", "+", "-", "@") or unicodedata.category(text[:1] or " ")[0] == "C"
+    return f"'{text}" if risky else text
 
 
 def unknown_option(name: str, known: Iterable[str], prefix: str = "") -> OcraError:

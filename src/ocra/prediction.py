@@ -169,7 +169,7 @@ def predict(
             torch.stack([item.image for item in prepared]),
             [item.placement for item in prepared],
         )
-    return describe(view(model, images, glimpses), model.config, info, placements)
+    return decode(run(model, images, glimpses), model.config, info, placements)
 
 
 def picture_for(
@@ -193,7 +193,7 @@ def _listed(sources: Any) -> list[Any]:
 
 
 @torch.inference_mode()
-def view(model: OCRA, images: Tensor, glimpses: int | None = None) -> Trace:
+def run(model: OCRA, images: Tensor, glimpses: int | None = None) -> Trace:
     """One recorded pass over images [batch, channels, height, width], values in [0, 1]."""
     if (
         images.is_floating_point()
@@ -205,7 +205,7 @@ def view(model: OCRA, images: Tensor, glimpses: int | None = None) -> Trace:
     return model(images.to(device), glimpses=glimpses, record=True)
 
 
-def describe(
+def decode(
     trace: Trace, config: ModelConfig, info: ModelInfo, placements: Sequence[Placement] | None = None
 ) -> list[Prediction]:
     """Put a recorded pass into words; `placements` says where the images lie in the users' pictures."""
@@ -263,7 +263,7 @@ def _glimpses(
     trace: Trace, i: int, config: ModelConfig, names: tuple[str, ...], placement: Placement
 ) -> tuple[Glimpse, ...]:
     """The glimpses of image i; a model without attention looks at the whole image each time."""
-    assert trace.winners is not None, "describe needs a trace made with record=True"
+    assert trace.winners is not None, "decode needs a trace made with record=True"
     windows, lengths = trace.read_windows, trace.capsule_lengths[i].tolist()
     made = []
     for step, winner in enumerate(trace.winners[i].tolist()):

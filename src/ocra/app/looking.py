@@ -15,7 +15,7 @@ from ocra.config import ModelConfig
 from ocra.errors import OcraError
 from ocra.images.fitting import Placement, Step
 from ocra.model.trace import Trace, Windows
-from ocra.prediction import Prediction, describe
+from ocra.prediction import Prediction, decode
 
 # Width of a forced window; 1 reaches from the first to the last pixel of the model's image.
 LEAST_SIZE, MOST_SIZE = 0.02, 2.0
@@ -117,7 +117,7 @@ def look(network: Network, subject: Subject, glimpses: int, forced: Sequence[For
         record=True,
         windows=_windows(windows, placement, config, count) if windows else None,
     )
-    predictions = describe(trace, config, network.info)
+    predictions = decode(trace, config, network.info)
     steps = prepared.steps if subject.explain else ()
     free, answer = predictions[0], predictions[-1]
     return Look(network, image, placement, steps, prepared.blank, trace, answer, free, windows)

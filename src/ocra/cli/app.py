@@ -1,6 +1,6 @@
 """ocra app: a local web page to draw, look and compare."""
 
-from ocra.cli.common import parse
+from ocra.cli.main import parse
 
 
 def app(

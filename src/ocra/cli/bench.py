@@ -13,7 +13,7 @@ from rich.table import Table
 from ocra.benchmark import MAIN_PRESETS, Row, measure_all
 from ocra.benchmark.measure import MODES, measure_data, measure_scaling
 from ocra.benchmark.operations import FORMULA
-from ocra.cli.common import parse
+from ocra.cli.main import parse
 
 Growth = dict[str, list[tuple[int, float]]]
 

@@ -7,9 +7,8 @@ from typing import Literal
 from PIL import Image
 from rich.console import Console
 from tyro.conf import Positional
-from tyro.extras import subcommand_cli_from_dict
 
-from ocra.cli.common import whole_numbers
+from ocra.cli.main import parse
 from ocra.data import TaskConfig, make_task
 from ocra.data.fetch import fetch_mnist, fetch_svhn
 from ocra.data.inventory import check_mnist, check_svhn
@@ -132,5 +131,4 @@ def show(
 def main(args: list[str]) -> None:
     """Run `ocra data` with these arguments."""
     commands: dict[str, Callable[..., None]] = {"fetch": fetch, "check": check, "show": show}
-    with whole_numbers:
-        subcommand_cli_from_dict(commands, prog="ocra data", description=DESCRIPTION, args=args)
+    parse(commands, args, "ocra data", description=DESCRIPTION)

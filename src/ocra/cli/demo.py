@@ -11,13 +11,13 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from ocra.cli.common import parse
+from ocra.cli.main import parse
 from ocra.cli.sources import task_config
 from ocra.data import Task, TaskConfig, make_task
 from ocra.errors import OcraError, UsageError
 from ocra.evaluation import check_fit, evaluate
 from ocra.model.weights import load_with_metadata, shipped
-from ocra.prediction import ModelInfo, view
+from ocra.prediction import ModelInfo, run
 from ocra.viz import save_look
 from ocra.viz.grid import draw_grid
 from ocra.viz.record import Record, records
@@ -57,7 +57,7 @@ def demo(out: Path = Path("demo"), images: int = 3000, weights: str = PREFERRED)
     )
     batch = task.batch(np.arange(IN_GRID))
     seen = records(
-        view(model, batch.images),
+        run(model, batch.images),
         batch.images,
         model.config,
         ModelInfo.of(model, metadata),

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from rich.console import Console
 from rich.progress import Progress
-from rich.table import Table
 from tyro.conf import Positional, arg
 
-from ocra.cli.common import parse
+from ocra.cli.main import columns, parse
 from ocra.cli.sources import task_config
 from ocra.data import make_task
 from ocra.data.config import DIGIT_TASKS
 from ocra.errors import UsageError
 from ocra.evaluation import Evaluation, evaluate
+from ocra.files import printable
 from ocra.model.weights import load_with_metadata
 
 MOST_CONFUSIONS = 10
@@ -99,39 +99,36 @@ def _progress(total: int, shown: bool) -> Iterator[Callable[[int], None]]:
 
 
 def _show(result: Evaluation, weights: str) -> None:
-    console = Console(highlight=False, markup=False)
-    figures = result.figures
+    figures, details = result.figures, result.details
     low, high = figures["exact_error_interval"]
-    console.print(
-        f"{weights} on {figures['n']:,} {result.split} images of {result.task} "
-        f"(seed {result.seed}), {result.glimpses} glimpses"
-    )
-    table = Table(box=None, pad_edge=False, show_header=False)
-    table.add_row("exact error", f"{figures['exact_error']:.2%}  (95 % interval {low:.2%} to {high:.2%})")
-    table.add_row("per-object error", f"{figures['object_error']:.2%}")
-    details = result.details
-    if "output_error" in details:
-        table.add_row("wrong among the outputs, 'no digit' included", f"{details['output_error']:.2%}")
-    table.add_row("reconstruction, mean squared error", f"{figures['reconstruction_mse']:.5f}")
-    lengths = " ".join(f"{length:.2f}" for length in details["longest_capsules"])
-    table.add_row("longest capsule at each glimpse, mean", lengths)
-    console.print(table)
-    if "lengths" in details:
-        _print_rows(
-            console,
-            ("digits", "numbers", "exact error", "digit error"),
-            [
-                (length, f"{row['n']:,}", f"{row['exact_error']:.2%}", f"{row['digit_error']:.2%}")
-                for length, row in details["lengths"].items()
-            ],
+    print(
+        printable(
+            f"{weights} on {figures['n']:,} {result.split} images of {result.task} "
+            f"(seed {result.seed}), {result.glimpses} glimpses"
         )
-    classes = [(name, f"{row['n']:,}", f"{row['error']:.2%}") for name, row in details["classes"].items()]
-    _print_rows(console, ("class", "objects", "error"), classes)
-    _print_rows(console, ("true", "taken for", "times"), _confusions(details["confusion"]))
+    )
+    print(f"exact error       {figures['exact_error']:.2%}  (95 % interval {low:.2%} to {high:.2%})")
+    print(f"per-object error  {figures['object_error']:.2%}")
+    if "output_error" in details:
+        print(f"wrong among the outputs, 'no digit' included  {details['output_error']:.2%}")
+    print(f"reconstruction, mean squared error     {figures['reconstruction_mse']:.5f}")
+    lengths = " ".join(f"{length:.2f}" for length in details["longest_capsules"])
+    print(f"longest capsule at each glimpse, mean  {lengths}")
+    if "lengths" in details:
+        rows = [
+            (length, f"{row['n']:,}", f"{row['exact_error']:.2%}", f"{row['digit_error']:.2%}")
+            for length, row in details["lengths"].items()
+        ]
+        print("\n" + columns(rows, ("digits", "numbers", "exact error", "digit error")))
+    print("\n" + columns(_errors(details["classes"].items()), ("class", "objects", "error")))
+    print("\n" + columns(_confusions(details["confusion"]), ("true", "taken for", "times")))
     if "pairs" in details:
         worst = sorted(details["pairs"].items(), key=lambda item: -item[1]["error"])[:MOST_CONFUSIONS]
-        rows = [(name, f"{row['n']:,}", f"{row['error']:.2%}") for name, row in worst]
-        _print_rows(console, ("hardest pairs", "images", "error"), rows)
+        print("\n" + columns(_errors(worst), ("hardest pairs", "images", "error")))
+
+
+def _errors(rows: Iterable[tuple[str, dict[str, Any]]]) -> list[tuple[str, str, str]]:
+    return [(name, f"{row['n']:,}", f"{row['error']:.2%}") for name, row in rows]
 
 
 def _confusions(confusion: dict[str, Any]) -> list[tuple[str, ...]]:
@@ -146,16 +143,6 @@ def _confusions(confusion: dict[str, Any]) -> list[tuple[str, ...]]:
         (true, answered, f"{count:.0f}")
         for count, true, answered in sorted(mistakes)[: -MOST_CONFUSIONS - 1 : -1]
     ]
-
-
-def _print_rows(console: Console, titles: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
-    table = Table(box=None, pad_edge=False, title_justify="left")
-    for title in titles:
-        table.add_column(title, justify="right")
-    for row in rows:
-        table.add_row(*row)
-    console.print()
-    console.print(table)
 
 
 def main(args: list[str]) -> None:

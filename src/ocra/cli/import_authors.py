@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tyro.conf import Positional
 
-from ocra.cli.common import parse
+from ocra.cli.main import parse
 from ocra.errors import OcraError
 from ocra.model.authors import import_authors
 from ocra.presets import preset as find_preset

@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 from tyro.conf import Positional
 
-from ocra.cli.common import parse
+from ocra.cli.main import parse
 from ocra.cli.sources import (
     TOGETHER,
     Network,
@@ -24,7 +24,7 @@ from ocra.data import Task
 from ocra.errors import OcraError, UsageError
 from ocra.images.fitting import Fit, Invert
 from ocra.images.reading import STDIN, endings
-from ocra.prediction import picture_for, view
+from ocra.prediction import picture_for, run
 from ocra.viz import MOVING, STILL, refuse_to_replace, save_look
 from ocra.viz.record import Record, records
 
@@ -130,7 +130,7 @@ def _records(network: Network, task: Task, first: int, end: int, glimpses: int |
         indices = np.arange(start, min(start + TOGETHER, end))
         batch = task.batch(indices)
         yield from records(
-            view(network.model, batch.images, glimpses),
+            run(network.model, batch.images, glimpses),
             batch.images,
             network.model.config,
             network.info,

@@ -1,19 +1,28 @@
 """The command line: find the command, let its module do the work, say in one sentence what went wrong.
 
-The module of a command is imported only when it is used, so that `ocra --help` is instant.
+The module of a command, and all that parsing needs, is imported only when it is used, so that `ocra --help` is
+instant.
 """
 
 from __future__ import annotations
 
 import importlib
+import inspect
 import os
 import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ocra.errors import OcraError, UsageError
+from ocra.files import printable
+
+if TYPE_CHECKING:
+    from tyro.constructors import PrimitiveConstructorSpec, PrimitiveTypeInfo
+
+Result = TypeVar("Result")
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "demo": ("demo", "see it work: recognise test digits with shipped weights"),
@@ -107,12 +116,80 @@ def overview() -> str:
     )
 
 
+def parse(
+    target: Callable[..., Result] | Mapping[str, Callable[..., Result]],
+    words: Sequence[str],
+    program: str,
+    **options: Any,
+) -> Result:
+    """Call a function, or make a dataclass, with what the words of the command line say.
+
+    target: the function, or one for each subcommand. The help begins with the docstring up to its list of
+    arguments, the example included. Whole numbers may be written 3e6.
+    """
+    import tyro
+
+    registry = tyro.constructors.ConstructorRegistry()
+    registry.primitive_rule(_whole_number_rule)
+    with registry:
+        if isinstance(target, Mapping):
+            commands = dict(target)
+            return tyro.extras.subcommand_cli_from_dict(commands, args=list(words), prog=program, **options)
+        options.setdefault("description", inspect.cleandoc(target.__doc__ or "").partition("\n\nArgs:")[0])
+        return tyro.cli(target, args=list(words), prog=program, **options)
+
+
+def _whole_number_rule(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec | None:
+    """How tyro reads and shows a whole number."""
+    from tyro.constructors import PrimitiveConstructorSpec
+
+    if info.type is not int:
+        return None
+    return PrimitiveConstructorSpec(
+        nargs=1,
+        metavar="INT",
+        instance_from_str=lambda words: whole_number(words[0]),
+        is_instance=lambda value: isinstance(value, int),
+        str_from_instance=lambda value: [str(value)],
+    )
+
+
+def whole_number(text: str) -> int:
+    """A whole number from 3000000, 3_000_000 or 3e6; anything else is a ValueError."""
+    try:
+        return int(text)
+    except ValueError:
+        number = float(text)
+        if not number.is_integer():
+            raise ValueError(f"{text} is no whole number") from None
+        return int(number)
+
+
+def columns(rows: Iterable[Sequence[str]], titles: Sequence[str] = ()) -> str:
+    """Rows as text in aligned columns, the first one to the left; as wide as its content, whatever the terminal."""
+    from rich.cells import cell_len
+
+    lines = [[printable(cell) for cell in row] for row in ([titles] if titles else []) + list(rows)]
+    widths = [max(map(cell_len, column)) for column in zip(*lines, strict=True)]
+
+    def pad(k: int, cell: str) -> str:
+        space = " " * (widths[k] - cell_len(cell))
+        return space + cell if k else cell + space
+
+    return "\n".join("  ".join(pad(k, cell) for k, cell in enumerate(row)).rstrip() for row in lines)
+
+
 def _fail(error: OcraError, code: int) -> int:
-    print(f"error: {error}", file=sys.stderr)
+    show_error(error)
     return code
+
+
+def show_error(error: OcraError) -> None:
+    """One sentence on standard error; names in it come from files of anybody."""
+    print("\n".join(map(printable, f"error: {error}".split("\n"))), file=sys.stderr, flush=True)
 
 
 def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
     """Warnings are sentences for a person as well, without the line of code they come from."""
     with suppress(OSError):
-        print(f"warning: {message}", file=sys.stderr)
+        print(printable(f"warning: {message}"), file=sys.stderr)

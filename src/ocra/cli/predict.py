@@ -11,12 +11,12 @@ from typing import Annotated, Any
 from PIL import Image
 from tyro.conf import Positional, arg
 
-from ocra.cli.common import parse
+from ocra.cli.main import parse
 from ocra.cli.sources import Network, in_batches, load_network, pass_over, prepare_pictures
 from ocra.errors import OcraError, UsageError
 from ocra.images.fitting import Fit, Invert, Prepared
 from ocra.images.reading import find_pictures
-from ocra.prediction import Prediction, describe
+from ocra.prediction import Prediction, decode
 
 FIGURES = ("-look.png", "-steps.png")
 
@@ -71,7 +71,7 @@ def predict(
             elif as_json:
                 print(json.dumps(as_record(file, answer), ensure_ascii=False), flush=True)
             else:
-                print(in_words(file, answer, network), flush=True)
+                print(format_prediction(file, answer, network), flush=True)
                 if explain and isinstance(item, Prepared):
                     print(_explanation(item), flush=True)
     if save is not None and failed < seen:
@@ -95,7 +95,7 @@ def _recognise(
     if good:
         trace = pass_over(network, good, glimpses)
         placements = [item.placement for item in good]
-        found = iter(describe(trace, network.model.config, network.info, placements))
+        found = iter(decode(trace, network.model.config, network.info, placements))
         if save is not None:
             _save_figures(network, trace, good, save, taken)
     return [next(found) if isinstance(item, Prepared) else item for item in items]
@@ -156,7 +156,7 @@ def as_record(file: str, prediction: Prediction) -> dict[str, Any]:
     }
 
 
-def in_words(file: str, prediction: Prediction, network: Network) -> str:
+def format_prediction(file: str, prediction: Prediction, network: Network) -> str:
     """One line for a person: the objects, and how sure the model is of each."""
     if not prediction.objects:
         return f"{file}: nothing found"

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from tyro.conf import Positional, arg
 
-from ocra.cli.common import parse
+from ocra.cli.main import parse
 from ocra.config import ModelConfig
 from ocra.model.ocra import OCRA
 from ocra.presets import PRESETS, Experiment, preset

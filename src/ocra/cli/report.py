@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tyro.conf import Positional
 
-from ocra.cli.common import parse
+from ocra.cli.main import parse
 from ocra.errors import UsageError
 from ocra.images.reading import endings
 from ocra.viz.report import write_report

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from tyro.conf import Positional, arg
 
-from ocra.cli.common import parse
+from ocra.cli.main import parse
 from ocra.errors import OcraError, UsageError
 from ocra.files import write_text_atomically
 

@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 from tyro.conf import Positional
 
-from ocra.cli.common import parse
+from ocra.cli.main import parse
 from ocra.cli.sources import (
     TOGETHER,
     Network,
@@ -28,7 +28,7 @@ from ocra.errors import OcraError, UsageError
 from ocra.images.fitting import Fit, Invert, Prepared
 from ocra.images.reading import endings
 from ocra.lab.scanpaths import DURATION, ENDINGS, Scanpath, save_scanpaths
-from ocra.prediction import describe, view
+from ocra.prediction import decode, run
 
 
 def scanpath(
@@ -121,7 +121,7 @@ def _of_pictures(
         if not good:
             continue
         trace = pass_over(network, [item for _, item in good], glimpses)
-        found = describe(trace, config, info, [item.placement for _, item in good])
+        found = decode(trace, config, info, [item.placement for _, item in good])
         for (file, _), prediction in zip(good, found, strict=True):
             yield Scanpath.of(file, prediction, info.capsule_names(config))
 
@@ -134,7 +134,7 @@ def _of_task(
     for start in range(first, first + number, TOGETHER):
         indices = np.arange(start, min(start + TOGETHER, first + number))
         images = task.batch(indices).images
-        found = describe(view(network.model, images, glimpses), config, info)
+        found = decode(run(network.model, images, glimpses), config, info)
         for i, image, prediction in zip(indices, images, found, strict=True):
             name = f"{task.name} {task.split} {i}"
             yield Scanpath.of(name, prediction, info.capsule_names(config), image)

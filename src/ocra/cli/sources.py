@@ -17,7 +17,7 @@ from ocra.images.reading import find_pictures
 from ocra.model.ocra import OCRA
 from ocra.model.trace import Trace
 from ocra.model.weights import load_with_metadata
-from ocra.prediction import ModelInfo, picture_for, view
+from ocra.prediction import ModelInfo, picture_for, run
 
 TaskName = Literal["multimnist", "cluttered", "svhn", "folder"]
 Split = Literal["train", "validation", "test"]
@@ -85,7 +85,7 @@ def check_index(index: int) -> None:
 
 def pass_over(network: Network, prepared: Sequence[Prepared], glimpses: int | None = None) -> Trace:
     """One recorded pass over prepared pictures."""
-    return view(network.model, torch.stack([item.image for item in prepared]), glimpses)
+    return run(network.model, torch.stack([item.image for item in prepared]), glimpses)
 
 
 def task_config(model: OCRA, metadata: dict[str, Any], name: str | None = None) -> TaskConfig:

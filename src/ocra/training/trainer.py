@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ocra.data import Batch, Task, make_task
 from ocra.errors import OcraError
-from ocra.evaluation import on_device, sample, tally
+from ocra.evaluation import count_errors, on_device, sample
 from ocra.losses import LossConfig, compute_losses
 from ocra.metrics import answer_rule
 from ocra.presets import Experiment
@@ -227,7 +227,7 @@ class Run:
         """Score the weights the model holds on these images, which the processes share among them."""
         mine = indices[share(self.group.rank, self.group.size, len(indices))]
         size = self.part.stop - self.part.start  # as in training, so that the compiled step is for one size
-        return tally(self.model, task, mine, size, device=self.group.device).combined(self.group.sum)
+        return count_errors(self.model, task, mine, size, device=self.group.device).combined(self.group.sum)
 
     def out_of_patience(self) -> bool:
         """Whether validation has not become better for too long."""

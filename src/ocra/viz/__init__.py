@@ -11,7 +11,7 @@ from ocra.errors import UsageError
 from ocra.images.reading import endings
 from ocra.model.ocra import OCRA
 from ocra.model.weights import load_with_metadata
-from ocra.prediction import ModelInfo, picture_for, view
+from ocra.prediction import ModelInfo, picture_for, run
 from ocra.viz.record import Record, records
 
 STILL = (".png", ".svg", ".pdf")
@@ -40,7 +40,7 @@ def look(
         prepared = picture_for(model.config, info.task, image)
         refuse_to_replace(image, out)
         image = prepared.image
-    trace = view(model, image[None], glimpses)
+    trace = run(model, image[None], glimpses)
     (record,) = records(
         trace,
         image[None],

@@ -12,7 +12,7 @@ from torch import Tensor
 from ocra.config import ModelConfig
 from ocra.images.fitting import Prepared
 from ocra.model.trace import Trace, Windows
-from ocra.prediction import ModelInfo, Prediction, describe
+from ocra.prediction import ModelInfo, Prediction, decode
 
 Floats = NDArray[np.float32]
 
@@ -75,7 +75,7 @@ def records(
     """One record for each image of a pass made with record=True."""
     assert trace.glimpses is not None and trace.canvases is not None and trace.attended is not None
     batch = len(images)
-    predictions = describe(trace, config, info)
+    predictions = decode(trace, config, info)
     looked_at = trace.attended / trace.attended.amax((1, 2, 3), keepdim=True).clamp(min=1e-6)
     reads, writes = (
         _squares(trace.read_windows, config.glimpse_size),

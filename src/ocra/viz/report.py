@@ -16,7 +16,7 @@ from ocra.data import Task, make_task
 from ocra.errors import OcraError
 from ocra.evaluation import Evaluation, evaluate
 from ocra.files import write_text_atomically
-from ocra.prediction import view
+from ocra.prediction import run
 from ocra.presets import Experiment
 from ocra.training.folder import read_spec
 from ocra.training.logging import read_log
@@ -201,7 +201,7 @@ def _confusion(result: Evaluation) -> list[str]:
 def _records(network: Network, task: Task, indices: range) -> list[Record]:
     batch = task.batch(list(indices))
     return records(
-        view(network.model, batch.images),
+        run(network.model, batch.images),
         batch.images,
         network.model.config,
         network.info,
