@@ -90,7 +90,9 @@ def test_model_is_compared_with_the_next_of_its_task_and_size(networks, tmp_path
 
 
 def test_another_model_brings_its_companion_unless_two_are_being_compared(networks):
-    page = pytest.importorskip("ocra.app.page", reason="the page needs Gradio: pip install 'ocra-vision[app]'")
+    page = pytest.importorskip(
+        "ocra.app.page", reason="the page needs Gradio: pip install 'ocra-vision[app]'"
+    )
     actions = page.Actions(Studio(networks))
     assert actions.other_model(Session(), "five", 3, False, "clutter", 3)[-1] == "three"
     assert actions.other_model(Session(), "five", 3, True, "clutter", 3)[-1] == page.gr.skip()
@@ -128,7 +130,9 @@ def test_stored_pictures_have_a_last_one_and_generated_ones_go_on(of_folder):
 
 
 def test_another_and_next_stay_within_the_stored_pictures(of_folder):
-    page = pytest.importorskip("ocra.app.page", reason="the page needs Gradio: pip install 'ocra-vision[app]'")
+    page = pytest.importorskip(
+        "ocra.app.page", reason="the page needs Gradio: pip install 'ocra-vision[app]'"
+    )
     networks = {"own": of_folder}
     actions = page.Actions(Studio(networks))
     now = ("own", 3, False, "own", 3)
