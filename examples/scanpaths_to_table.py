@@ -5,7 +5,7 @@ from collections import defaultdict
 
 import ocra
 from ocra.lab.scanpaths import Scanpath, save_scanpaths
-from ocra.prediction import ModelInfo, decode, run
+from ocra.prediction import decode, run
 
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("--weights", default="multimnist-3", help="name of shipped weights, or a folder")
@@ -16,7 +16,7 @@ arguments = parser.parse_args()
 
 model = ocra.OCRA.from_pretrained(arguments.weights)
 task = ocra.MultiMNIST(split="test", digits=arguments.digits)
-info = ModelInfo.of(model)
+info = model.info
 predictions = decode(run(model, task.batch(range(arguments.number)).images), model.config, info)
 
 names = info.capsule_names(model.config)

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from ocra.cli.main import main
 from ocra.errors import OcraError
-from ocra.model.authors import authors_names, import_authors
-from ocra.model.weights import load_with_metadata
-from ocra.presets import PRESETS, preset
+from ocra.model.ocra import OCRA
+from ocra.model.weights import authors_name, import_authors
+from ocra.presets import preset
 
 
 def authors_checkpoint(name: str) -> dict[str, Tensor]:
@@ -52,22 +52,16 @@ def test_every_tensor_of_a_checkpoint_finds_its_place(name: str, tmp_path: Path)
     state = authors_checkpoint(name)
     torch.save(state, tmp_path / "authors.pt")
     model = import_authors(tmp_path / "authors.pt", preset(name).model)
-    names = authors_names(preset(name).model)
-    assert sorted(names.values()) == sorted(state)
-    assert all(torch.equal(value, state[names[key]]) for key, value in model.state_dict().items())
-
-
-@pytest.mark.parametrize("name", PRESETS)
-def test_every_preset_has_authors_names(name: str) -> None:
-    assert len(set(authors_names(preset(name).model).values())) == len(authors_names(preset(name).model))
+    assert sorted(map(authors_name, model.state_dict())) == sorted(state)
+    assert all(torch.equal(value, state[authors_name(key)]) for key, value in model.state_dict().items())
 
 
 def test_the_command_writes_weights_that_load(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     torch.save({"state_dict": authors_checkpoint("multimnist-10")}, tmp_path / "authors.pt")
     words = ["import-authors", str(tmp_path / "authors.pt"), "--preset", "multimnist-10"]
     assert main([*words, "--out", str(tmp_path / "out")]) == 0
-    model, metadata = load_with_metadata(tmp_path / "out")
-    assert model.config.glimpses == 10 and metadata["task"]["name"] == "multimnist"
+    model = OCRA.from_pretrained(tmp_path / "out")
+    assert model.config.glimpses == 10 and model.info.task_name == "multimnist"
     assert "3,877,356 parameters" in capsys.readouterr().out
     assert main([*words, "--out", str(tmp_path / "out")]) == 1
     assert "holds weights already" in capsys.readouterr().err

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ import ocra
 from ocra.cli.main import COMMANDS, available, main, overview, whole_number
 from ocra.config import ModelConfig
 from ocra.model.ocra import OCRA
+from ocra.model.weights import ModelInfo
 
 RESULT = str(Path(__file__).parents[1] / "benchmarks" / "results" / "multimnist-3-1.1M-seed2.json")
 
@@ -158,7 +160,8 @@ def test_presets_as_json(capsys: pytest.CaptureFixture[str]) -> None:
 def weights(tmp_path: Path) -> str:
     """Untrained weights for MultiMNIST."""
     model = OCRA(ModelConfig(filters=4, hidden=16, primary_capsules=4))
-    model.save_pretrained(tmp_path / "w", task={"name": "multimnist", "digits": "glyphs"})
+    about = {"task": {"name": "multimnist", "digits": "glyphs"}}
+    model.save_pretrained(tmp_path / "w", ModelInfo.from_dict(about, model.config))
     return str(tmp_path / "w")
 
 
@@ -197,7 +200,7 @@ def test_evaluate_takes_a_folder_in_the_size_of_the_model(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     model = ocra.OCRA(ocra.ModelConfig(height=50, width=40, classes=1, hidden=16, primary_capsules=4))
-    model.save_pretrained(tmp_path / "w[x]", class_names=["[/b]"])
+    model.save_pretrained(tmp_path / "w[x]", replace(model.info, class_names=("[/b]",)))
     Image.new("L", (60, 60), 200).save(tmp_path / "a.png")
     (tmp_path / "labels.csv").write_text("file,labels,split\na.png,[/b],test")
     words = ["evaluate", str(tmp_path / "w[x]"), "--task", "folder", "--root", str(tmp_path)]
@@ -219,7 +222,9 @@ def test_whatever_is_saved_of_a_task_is_understood(
     monkeypatch.setattr("ocra.data.fetch.MNIST_MIRRORS", ())
     monkeypatch.setenv("PATH", "")
     model = ocra.OCRA(ocra.ModelConfig(hidden=16, primary_capsules=4, filters=4))
-    model.save_pretrained(tmp_path / "weights", task=task)
+    model.save_pretrained(tmp_path / "weights")
+    config = json.loads((tmp_path / "weights" / "config.json").read_text())
+    (tmp_path / "weights" / "config.json").write_text(json.dumps({**config, "task": task}))
     words = [] if command == "demo" else ["--digits", "glyphs"]
     where = ["--weights"] if command == "demo" else []
     code, _, err = output([command, *where, str(tmp_path / "weights"), "--images", "8", *words], capsys)

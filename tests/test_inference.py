@@ -10,8 +10,8 @@ from tiny import tiny_model, tiny_weights
 
 from ocra.errors import OcraError
 from ocra.images.fitting import Placement
-from ocra.metrics import AnswerRule
-from ocra.prediction import ModelInfo, decode, predict, run
+from ocra.model.weights import ModelInfo
+from ocra.prediction import decode, predict, run
 from ocra.viz import look
 
 
@@ -20,7 +20,7 @@ def answers(model, scores, **trace_fields):
     scores = torch.tensor(scores)
     images = torch.rand(len(scores), *model.config.image_shape)
     trace = dataclasses.replace(run(model, images), scores=scores, **trace_fields)
-    return decode(trace, model.config, ModelInfo.of(model))
+    return decode(trace, model.config, model.info)
 
 
 def row(**scores):
@@ -45,7 +45,7 @@ def test_scattered_digits_may_be_twice_the_same():
 
 def test_objects_of_a_folder_are_the_rounded_scores():
     model = tiny_model(classes=3)
-    info = ModelInfo.of(model, {"task": {"name": "folder"}, "class_names": ["cat", "dog", "owl"]})
+    info = ModelInfo.from_dict({"class_names": ["cat", "dog", "owl"]}, model.config)
     trace = dataclasses.replace(run(model, torch.rand(1, 1, 36, 36)), scores=torch.tensor([[2.2, 0.4, 0.8]]))
     assert decode(trace, model.config, info)[0].labels == ("cat", "cat", "owl")
 
@@ -67,7 +67,7 @@ def test_confidence_is_the_share_against_the_best_rejected_score():
 
 def test_a_class_of_a_folder_is_a_toss_up_at_the_half_from_which_it_is_named():
     model = tiny_model(classes=2)
-    info = ModelInfo.of(model, {"task": {"name": "folder"}, "class_names": ["cat", "dog"]})
+    info = ModelInfo.from_dict({"class_names": ["cat", "dog"]}, model.config)
     trace = dataclasses.replace(run(model, torch.rand(1, 1, 36, 36)), scores=torch.tensor([[1.0, 0.5]]))
     (said,) = decode(trace, model.config, info)
     assert [found.confidence for found in said.objects] == pytest.approx([2 / 3, 0.5])
@@ -91,23 +91,6 @@ def test_images_whose_values_are_not_from_0_to_1_are_refused(value):
         predict(tiny_model(), images)
 
 
-@pytest.mark.parametrize(
-    "metadata",
-    [
-        {"task": 7}, {"class_names": 5}, {"loss": 3}, {"answer": 2}, {"answer": {"objects": "two"}},
-        {"answer": {"objects": 2, "again": True}}, {"answer": {"objects": 20, "repeats": False}},
-        {"answer": {"objects": 2, "repeats": "no"}},
-    ],
-)  # fmt: skip
-def test_saved_words_that_cannot_be_used_are_named(metadata):
-    with pytest.raises(OcraError, match=f"'{next(iter(metadata))}' that cannot be used"):
-        ModelInfo.of(tiny_model(), metadata)
-
-
-def test_class_names_may_be_numbers():
-    assert ModelInfo.of(tiny_model(), {"class_names": list(range(10))}).class_names == tuple("0123456789")
-
-
 def test_no_pictures_get_no_answers():
     assert predict(tiny_model(), []) == []
 
@@ -125,7 +108,7 @@ def test_glimpses_are_told_in_pixels_of_the_users_picture():
     model = tiny_model()
     images = torch.rand(2, 1, 36, 36)
     trace = run(model, images)
-    here, there = decode(trace, model.config, ModelInfo.of(model), [Placement(), Placement((4, 4), (10, 20))])
+    here, there = decode(trace, model.config, model.info, [Placement(), Placement((4, 4), (10, 20))])
     for step, glimpse in enumerate(there.glimpses):
         x, y = trace.read_windows.center[1, step].tolist()
         assert (glimpse.x, glimpse.y) == pytest.approx((4 * x + 10, 4 * y + 20))
@@ -162,13 +145,3 @@ def test_files_and_tensors_give_the_same_answer(tmp_path):
     assert [said.labels for said in predict(model, files)] == [said.labels for said in from_tensor]
     folder = tiny_weights(tmp_path / "weights")
     assert predict(folder, files[0])[0].labels == from_tensor[0].labels
-
-
-def test_what_was_saved_with_the_weights_decides():
-    model = tiny_model()
-    assert ModelInfo.of(model).rule == AnswerRule(2, repeats=False)
-    saved = {"task": {"name": "cluttered"}, "answer": {"objects": 3, "repeats": True}}
-    assert ModelInfo.of(model, saved).rule == AnswerRule(3, repeats=True)
-    assert ModelInfo.of(model, {**saved, "loss": {"reconstruction_mask": "none"}}).masked is False
-    with pytest.raises(OcraError, match="10 classes, but 2 class names"):
-        ModelInfo.of(model, {"class_names": ["a", "b"]})

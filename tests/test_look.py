@@ -16,7 +16,8 @@ from ocra.errors import OcraError, UsageError
 from ocra.images.fitting import prepare
 from ocra.images.reading import read_picture
 from ocra.model.trace import Windows
-from ocra.prediction import ModelInfo, run
+from ocra.model.weights import ModelInfo
+from ocra.prediction import run
 from ocra.viz import look
 from ocra.viz.animation import draw_frames
 from ocra.viz.figure import draw_look
@@ -27,11 +28,11 @@ from ocra.viz.steps import draw_steps
 from ocra.viz.style import READ, new_figure, panel, styled
 
 
-def record_of(model, images=None, metadata=None, truths=None, glimpses=None, windows=None):
+def record_of(model, images=None, about=None, truths=None, glimpses=None, windows=None):
     images = torch.rand(1, *model.config.image_shape) if images is None else images
     with torch.no_grad():
         trace = model(images, glimpses=glimpses, record=True, windows=windows)
-    info = ModelInfo.of(model, metadata)
+    info = ModelInfo.from_dict(about or {}, model.config)
     return records(trace, images, model.config, info, truths=truths, titles=["an image"] * len(images))
 
 
@@ -126,8 +127,8 @@ FIGURES = {
 
 @pytest.mark.parametrize("kind", FIGURES)
 def test_nothing_is_cut_off_or_overlaps(kind):
-    options, images, metadata, truth = FIGURES[kind]
-    (record,) = record_of(tiny_model(**options), images, metadata, [truth] if truth else None)
+    options, images, about, truth = FIGURES[kind]
+    (record,) = record_of(tiny_model(**options), images, about, [truth] if truth else None)
     assert_tidy(draw_look(record))
 
 
@@ -137,7 +138,7 @@ def test_the_figure_of_a_users_picture_is_tidy_too(tmp_path):
     prepared = prepare(read_picture(tmp_path / "photo.png"), model.config)
     images = prepared.image[None]
     (record,) = records(
-        run(model, images), images, model.config, ModelInfo.of(model), titles=["photo"], prepared=[prepared]
+        run(model, images), images, model.config, model.info, titles=["photo"], prepared=[prepared]
     )
     assert_tidy(draw_look(record))
     assert_tidy(draw_steps(prepared))

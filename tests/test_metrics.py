@@ -19,6 +19,7 @@ from ocra.evaluation import evaluate
 from ocra.metrics import AnswerRule, predicted_counts, wilson_interval, wrong_digits, wrong_images
 from ocra.model.ocra import OCRA
 from ocra.model.trace import Trace
+from ocra.model.weights import ModelInfo
 from ocra.tally import ErrorCounter, wrong_answers
 
 TWO_DIFFERENT = AnswerRule(2, repeats=False)
@@ -99,7 +100,8 @@ def test_a_folder_is_answered_for_as_was_saved_with_the_weights(tmp_path: Path) 
     model = OCRA(ModelConfig(classes=2, hidden=16, primary_capsules=4, filters=4))
     assert evaluate(model, task).to_dict()["answer"] == {"objects": 2, "repeats": False}
     assert evaluate(model, task).exact_error == 0  # two of two classes
-    model.metadata = {"answer": {"objects": None, "repeats": False}}
+    saved = {"task": "folder", "answer": {"objects": None, "repeats": False}}
+    model.info = ModelInfo.from_dict(saved, model.config)
     assert evaluate(model, task).to_dict()["answer"] == {"objects": None, "repeats": False}
     assert evaluate(model, task).exact_error == 1  # an untrained network rounds to nothing
 

@@ -12,19 +12,29 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import ocra
-from ocra.config import ModelConfig
+from ocra.config import AnswerRule, ModelConfig, Preprocessing
 from ocra.errors import OcraError
-from ocra.metrics import AnswerRule
 from ocra.model.ocra import OCRA
-from ocra.model.weights import load_with_metadata, shipped
-from ocra.prediction import ModelInfo
+from ocra.model.weights import SHIPPED, ModelInfo, content_hash, read_config, resolve, shipped
 
-SMALL = ModelConfig(height=20, width=24, glimpses=2, filters=4, hidden=16, primary_capsules=4, glimpse_size=8)
+SMALL = ModelConfig(
+    classes=2, height=20, width=24, glimpses=2, filters=4, hidden=16, primary_capsules=4, glimpse_size=8
+)
+
+SMALL_DIGITS = dataclasses.replace(SMALL, classes=10)
+PETS = ModelInfo(
+    name="pets",
+    task={"name": "folder"},
+    class_names=("cat", "dog"),
+    answer=AnswerRule(1, repeats=False),
+    glimpses=2,
+    record={"test": {"n": 3}},
+)
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    OCRA(SMALL).save_pretrained(tmp_path / "weights", class_names=["cat", "dog"], task={"name": "folder"})
+    OCRA(SMALL).save_pretrained(tmp_path / "weights", PETS)
     return tmp_path / "weights"
 
 
@@ -43,31 +53,44 @@ def test_half_precision_is_loaded_as_single_precision(tmp_path: Path) -> None:
     assert torch.allclose(loaded.primary.weight, model.primary.weight, atol=1e-3)
 
 
-def test_metadata_comes_back(folder: Path) -> None:
-    model, metadata = load_with_metadata(folder)
-    assert model.config == SMALL
-    assert metadata["class_names"] == ["cat", "dog"]
-    assert json.loads((folder / "config.json").read_text())["task"] == {"name": "folder"}
+def test_what_is_known_of_a_model_is_saved_and_loaded_with_it(folder: Path) -> None:
+    assert OCRA.from_pretrained(folder).info == PETS
+    assert read_config(folder) == (SMALL, PETS)
+    written = json.loads((folder / "config.json").read_text())
+    assert written["task"] == {"name": "folder"} and written["test"] == {"n": 3}
 
 
-def test_what_answers_mean_survives_being_saved_again_and_old_figures_do_not(tmp_path: Path) -> None:
-    model = OCRA(ModelConfig(**{**dataclasses.asdict(SMALL), "classes": 2}))
-    answer = {"objects": 1, "repeats": False}
-    model.save_pretrained(
-        tmp_path / "a", class_names=["cat", "dog"], task={"name": "folder"}, answer=answer, test={"n": 3}
+def test_what_answers_mean_survives_being_saved_again_and_old_figures_do_not(
+    folder: Path, tmp_path: Path
+) -> None:
+    OCRA.from_pretrained(folder).save_pretrained(tmp_path / "b")
+    assert OCRA.from_pretrained(tmp_path / "b").info == dataclasses.replace(PETS, record={})
+
+
+def test_a_config_of_version_0_1_is_understood(folder: Path) -> None:
+    text = (Path(__file__).parent / "config-0.1.json").read_text("utf-8")
+    values = json.loads(text)
+    values["model"] = {**dataclasses.asdict(SMALL), "classes": 10, "coupling": "maxmin"}
+    config, info = ModelConfig.from_dict(values.pop("model")), ModelInfo.from_dict(values, SMALL_DIGITS)
+    assert config == SMALL_DIGITS
+    assert (info.name, info.task_name, info.task["max_shift"]) == ("multimnist-3", "multimnist", 4)
+    assert info.answer == AnswerRule(2, repeats=False) and info.class_names == tuple("0123456789")
+    assert info.glimpses == 2 and not info.masked
+    assert info.record["training"]["images_seen"] == 3_200_000 and info.record["test"]["n"] == 500_000
+    (folder / "config.json").write_text(
+        json.dumps({"model": {**dataclasses.asdict(SMALL), "coupling": "softmax"}})
     )
-    OCRA.from_pretrained(tmp_path / "a").save_pretrained(tmp_path / "b")
-    again, metadata = load_with_metadata(tmp_path / "b")
-    assert metadata == {"class_names": ["cat", "dog"], "task": {"name": "folder"}, "answer": answer}
-    assert ModelInfo.of(again) == ModelInfo("folder", ("cat", "dog"), AnswerRule(1, repeats=False))
+    with pytest.raises(OcraError, match="softmax"):
+        OCRA.from_pretrained(folder)
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"storage": "float64"}, "storage must be float32 or float16, not 'float64'"),
-        ({"model": {}}, "'model' is where the network itself is described"),
-        ({"note": torch.ones(1)}, "must be JSON values"),
+        ({"info": dataclasses.replace(PETS, record={"model": {}})}, "'model' in config.json has a meaning"),
+        ({"info": dataclasses.replace(PETS, record={"note": torch.ones(1)})}, "must be JSON values"),
+        ({"info": dataclasses.replace(PETS, class_names=("cat",))}, "2 classes, but 1 class names"),
     ],
 )
 def test_what_cannot_be_saved_is_told_and_leaves_nothing(tmp_path: Path, options: dict, message: str) -> None:
@@ -86,7 +109,7 @@ def test_weights_that_are_not_finite_are_neither_saved_nor_loaded(folder: Path, 
     model = OCRA(SMALL)
     model.primary.bias.data[0] = 1e6
     with pytest.raises(OcraError, match=r"stored as float16, has a 'primary\.bias' that is not finite"):
-        model.save_pretrained(tmp_path / "half", "float16")
+        model.save_pretrained(tmp_path / "half", storage="float16")
     tensors = load_file(folder / "model.safetensors")
     tensors["primary.bias"][0] = torch.nan
     save_file(tensors, folder / "model.safetensors")
@@ -174,6 +197,60 @@ def test_weights_of_another_config_are_named(folder: Path) -> None:
 
 def test_the_folder_of_a_run_stands_for_its_best_weights(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"name": "a run"}')
-    OCRA(SMALL).save_pretrained(tmp_path / "weights" / "best", task="x")
-    model, metadata = load_with_metadata(tmp_path)
-    assert model.config == SMALL and metadata["task"] == "x"
+    OCRA(SMALL).save_pretrained(tmp_path / "weights" / "best")
+    assert OCRA.from_pretrained(tmp_path).config == SMALL
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"task": 7}, {"class_names": 5}, {"loss": 3}, {"answer": 2}, {"answer": {"objects": "two"}},
+        {"answer": {"objects": 2, "again": True}}, {"answer": {"objects": 20, "repeats": False}},
+        {"answer": {"objects": 2, "repeats": "no"}}, {"preprocessing": {"colour": 1}}, {"glimpses": True},
+        {"masked": "no"}, {"name": 3},
+    ],
+)  # fmt: skip
+def test_saved_words_that_cannot_be_used_are_named(values: dict) -> None:
+    with pytest.raises(OcraError, match=f"'{next(iter(values))}' that cannot be used"):
+        ModelInfo.from_dict(values, SMALL)
+
+
+def test_class_names_may_be_numbers() -> None:
+    assert ModelInfo.from_dict({"class_names": [7, 8]}, SMALL).class_names == ("7", "8")
+
+
+def test_a_model_that_nothing_was_saved_with_answers_as_in_the_paper() -> None:
+    assert OCRA().info.answer == AnswerRule(2, repeats=False) and not OCRA().info.masked
+    cluttered = OCRA(dataclasses.replace(SMALL_DIGITS, background_capsules=1)).info
+    assert cluttered.answer == AnswerRule(2) and cluttered.masked
+    assert OCRA(SMALL).info.answer == AnswerRule(None)
+
+
+def test_preprocessing_is_saved_and_loaded(folder: Path) -> None:
+    info = dataclasses.replace(PETS, preprocessing=Preprocessing(fit="stretch"))
+    OCRA(SMALL).save_pretrained(folder, info)
+    assert OCRA.from_pretrained(folder).info == info
+
+
+def test_weights_are_known_by_their_content(folder: Path, tmp_path: Path) -> None:
+    model = OCRA.from_pretrained(folder)
+    content = content_hash(folder)
+    model.save_pretrained(tmp_path / "copy")  # another config.json
+    assert len(content) == 12 and content_hash(tmp_path / "copy") == content
+    assert resolve(f"{folder}@{content}") == resolve(f"{folder}@{content[:8]}") == folder
+    model.primary.bias.data[0] += 1
+    model.save_pretrained(folder)
+    with pytest.raises(OcraError, match=f"are others than those asked for: .* not {content}"):
+        OCRA.from_pretrained(f"{folder}@{content}")
+    model.save_pretrained(folder, storage="float16")
+    assert content_hash(folder) not in (content, content_hash(tmp_path / "copy"))
+
+
+def test_a_folder_may_have_an_at_sign_in_its_name(tmp_path: Path) -> None:
+    OCRA(SMALL).save_pretrained(tmp_path / "mine@123456")
+    assert resolve(tmp_path / "mine@123456") == tmp_path / "mine@123456"
+
+
+def test_shipped_weights_are_found_by_name_and_content() -> None:
+    folder = SHIPPED / "multimnist-3"
+    assert resolve(f"multimnist-3@{content_hash(folder)}") == resolve("multimnist-3") == folder

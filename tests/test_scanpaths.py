@@ -15,7 +15,7 @@ from ocra.images.fitting import prepare
 from ocra.images.reading import read_picture
 from ocra.lab.scanpaths import Scanpath, save_npz, to_csv, to_tsv
 from ocra.model.trace import Windows
-from ocra.prediction import ModelInfo, decode
+from ocra.prediction import decode
 
 
 def rows_of(text):
@@ -32,7 +32,7 @@ def test_a_look_at_a_dot_is_written_where_the_dot_is_in_the_users_picture(tmp_pa
     windows = Windows(torch.tensor([[x, y]] * 2), torch.tensor([0.5, 1.0]), torch.tensor([0.5, 0.5]))
     trace = model(prepared.image[None], record=True, windows=windows)
     assert trace.glimpses[0, 0, 0, 8:10, 8:10].min() > 0.5  # the glimpse does show the dot
-    (said,) = decode(trace, model.config, ModelInfo.of(model), [prepared.placement])
+    (said,) = decode(trace, model.config, model.info, [prepared.placement])
     first, second = rows_of(to_csv([Scanpath.of("dot.png", said, tuple("0123456789"))]))
     assert (float(first["x"]), float(first["y"])) == pytest.approx(at, abs=2)
     scale = prepared.placement.scale[0]
@@ -98,7 +98,7 @@ def test_pictures_of_ones_own_are_named_not_copied(weights, tmp_path):
 def test_the_three_tables_agree(weights, tmp_path):
     model = tiny_model()
     trace = model(torch.rand(2, 1, 36, 36), record=True)
-    said = decode(trace, model.config, ModelInfo.of(model))
+    said = decode(trace, model.config, model.info)
     paths = [Scanpath.of(name, item, tuple("0123456789")) for name, item in zip("ab", said, strict=True)]
     save_npz(paths, tmp_path / "p.npz")
     xs = [float(row["x"]) for row in rows_of(to_csv(paths))]

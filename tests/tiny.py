@@ -12,6 +12,7 @@ from PIL import Image, ImageDraw, ImageFont
 from ocra.config import ModelConfig
 from ocra.data import TaskConfig
 from ocra.model.ocra import OCRA
+from ocra.model.weights import ModelInfo
 
 SMALL = {"hidden": 24, "primary_capsules": 6, "primary_size": 4, "capsule_size": 6, "filters": 4}
 
@@ -32,9 +33,9 @@ def tiny_model(seed: int = 0, **options: object) -> OCRA:
 def tiny_weights(folder: Path, **options: object) -> Path:
     """Weights of a small untrained MultiMNIST model with glyph digits, saved in a folder."""
     task = TaskConfig(digits="glyphs")
-    tiny_model(**options).save_pretrained(
-        folder, name="tiny", task=dataclasses.asdict(task), class_names=list("0123456789")
-    )
+    model = tiny_model(**options)
+    about = {"name": "tiny", "task": dataclasses.asdict(task)}
+    model.save_pretrained(folder, ModelInfo.from_dict(about, model.config))
     return folder
 
 

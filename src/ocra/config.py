@@ -72,8 +72,6 @@ class ModelConfig:
     """Elements of one object capsule."""
     routings: int = 3
     """How often the object capsules are computed; the couplings are updated one time less."""
-    coupling: Literal["maxmin", "softmax"] = "maxmin"
-    """How routing logits become couplings: max-min (this paper) or softmax (Sabour et al.)."""
     attention: bool = True
     """Read and write through windows; off: the whole image is read and written at each step."""
     recurrent: bool = True
@@ -110,8 +108,6 @@ class ModelConfig:
         check_switches(self, "model")
         if isinstance(self.channels, bool) or self.channels not in (1, 3):
             raise OcraError(f"model.channels must be 1 (grey) or 3 (colour), not {self.channels!r}.")
-        if self.coupling not in ("maxmin", "softmax"):
-            raise OcraError(f"model.coupling must be 'maxmin' or 'softmax', not {self.coupling!r}.")
         if not self.recurrent and self.glimpses != 1:
             raise OcraError(
                 f"A model with model.recurrent off makes one pass: set model.glimpses to 1, not {self.glimpses}."
@@ -141,6 +137,11 @@ class ModelConfig:
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> ModelConfig:
         """Make a config from a parsed JSON object; unknown names are refused."""
+        values = dict(values)
+        if (coupling := values.pop("coupling", "maxmin")) != "maxmin":  # an option of version 0.1
+            raise OcraError(
+                f"model.coupling={coupling!r} is no longer made: couplings are max-min, as in the paper."
+            )
         known = {field.name for field in dataclasses.fields(cls)}
         if unknown := sorted(set(values) - known):
             raise unknown_option(unknown[0], known, "model.")

@@ -108,11 +108,10 @@ def check_fit(model: ModelConfig, task: Task) -> None:
 def rule_for(model: OCRA, task: Task) -> AnswerRule:
     """How answers are made: as the task says.
 
-    With a folder, how many objects a picture has is known from its labels only, which are what is asked for: there
-    the rule saved with the weights counts, if there is one, as it does for pictures without labels.
+    Where a task knows from its labels how many objects an image has, which is what is asked for, the rule saved with
+    the weights counts, if there is one, as it does for images without labels.
     """
-    saved = model.metadata.get("answer")
-    return AnswerRule(**saved) if saved and task.name == "folder" else answer_rule(task)
+    return model.info.answer if task.counts_from_labels and model.info.task else answer_rule(task)
 
 
 def _in_threads(

@@ -15,72 +15,14 @@ from ocra.data.task import NO_DIGIT
 from ocra.errors import OcraError
 from ocra.images.fitting import Fit, Invert, Placement, Prepared, prepare
 from ocra.images.reading import read_picture
-from ocra.metrics import AnswerRule, predicted_counts
+from ocra.metrics import predicted_counts
 from ocra.model.ocra import OCRA
 from ocra.model.trace import Trace
-from ocra.model.weights import load_with_metadata
+from ocra.model.weights import ModelInfo
 
 Source = str | os.PathLike[str]
 SLACK = 0.01
 """How far the values of an image may lie beyond 0 and 1, by rounding."""
-
-
-@dataclass(frozen=True)
-class ModelInfo:
-    """What has to be known about a model, besides its weights, to put its answers into words."""
-
-    task: str
-    """multimnist, cluttered, svhn or folder: how scores become an answer and pictures become images"""
-    class_names: tuple[str, ...]
-    rule: AnswerRule
-    masked: bool = False
-    """Whether the model was trained to reconstruct only what it looked at."""
-
-    @classmethod
-    def of(cls, model: OCRA, metadata: dict[str, Any] | None = None) -> ModelInfo:
-        """From what was saved with the weights, or else from the shape of the network."""
-        config, metadata = model.config, metadata or getattr(model, "metadata", None) or {}
-        task = metadata.get("task") or {}
-        task = {"name": task} if isinstance(task, str) else _checked("task", task, dict)
-        name = task.get("name") or _likely_task(config)
-        given = _checked("class_names", metadata.get("class_names") or (), (list, tuple))
-        names = tuple(map(str, given)) or _usual_names(config, name)
-        if len(names) != config.classes:
-            raise OcraError(
-                f"The model has {config.classes} classes, but {len(names)} class names were saved with it."
-            )
-        rule = AnswerRule(None if name in ("svhn", "folder") else 2, repeats=name != "multimnist")
-        if answer := _checked("answer", metadata.get("answer") or {}, dict):
-            rule = _saved_rule(answer, config.classes)
-        usual = "authors" if name == "cluttered" else "none"
-        mask = _checked("loss", metadata.get("loss") or {}, dict).get("reconstruction_mask", usual)
-        return cls(name, names, rule, mask != "none")
-
-    def capsule_names(self, config: ModelConfig) -> tuple[str, ...]:
-        """A name for every object capsule, those of the background too."""
-        several = config.background_capsules > 1
-        return self.class_names + tuple(
-            f"background {k + 1}" if several else "background" for k in range(config.background_capsules)
-        )
-
-
-def _checked(name: str, value: Any, kinds: type | tuple[type, ...]) -> Any:
-    """The value, if it is of the kind that belongs under this name in a model's config.json."""
-    if not isinstance(value, kinds):
-        raise OcraError(f"The config.json of these weights has a '{name}' that cannot be used: {value!r}.")
-    return value
-
-
-def _saved_rule(answer: dict[str, Any], classes: int) -> AnswerRule:
-    """The rule that was saved with a model of so many classes."""
-    objects, repeats = answer.get("objects"), answer.get("repeats", True)
-    countable = objects is None or (
-        isinstance(objects, int) and not isinstance(objects, bool) and objects >= 1
-    )
-    usable = countable and isinstance(repeats, bool) and answer.keys() <= {"objects", "repeats"}
-    if not usable or (objects is not None and not repeats and objects > classes):
-        raise OcraError(f"The config.json of these weights has an 'answer' that cannot be used: {answer!r}.")
-    return AnswerRule(objects, repeats)
 
 
 @dataclass(frozen=True)
@@ -156,13 +98,12 @@ def predict(
     most where no label ever repeats.
     """
     if not isinstance(model, OCRA):
-        model, metadata = load_with_metadata(os.fspath(model))
-        info = info or ModelInfo.of(model, metadata)
-    info = info or ModelInfo.of(model)
+        model = OCRA.from_pretrained(os.fspath(model))
+    info = info or model.info
     placements = None
     if not isinstance(images, Tensor):
         sources = [images] if isinstance(images, str | os.PathLike) else _listed(images)
-        prepared = [picture_for(model.config, info.task, source, invert, fit) for source in sources]
+        prepared = [picture_for(model.config, info.task_name, source, invert, fit) for source in sources]
         if not prepared:
             return []
         images, placements = (
@@ -181,7 +122,7 @@ def picture_for(
             f"Give picture files, or a float tensor of images, not {type(source).__name__}; torch.from_numpy makes a "
             "tensor of an array."
         )
-    prepared = prepare(read_picture(source), config, task, invert=invert, fit=fit)
+    prepared = prepare(read_picture(source), config, task or "multimnist", invert=invert, fit=fit)
     if prepared.blank:
         raise OcraError(f"{prepared.picture.name} is one even tone: there is nothing in it to recognise.")
     return prepared
@@ -225,11 +166,11 @@ def decode(
 
 def _name_objects(trace: Trace, info: ModelInfo) -> list[list[tuple[int, float, float]]]:
     """(class, score, confidence) of the objects of each image, highest score first."""
-    counts = predicted_counts(trace.scores, info.rule)
+    counts = predicted_counts(trace.scores, info.answer)
     answers = []
     for score, count in zip(trace.scores.tolist(), counts.long().tolist(), strict=True):
         rejected = max((s for s, n in zip(score, count, strict=True) if n == 0), default=0.0)
-        if info.rule.objects is None:  # a class is named from a half on, whatever the others score
+        if info.answer.objects is None:  # a class is named from a half on, whatever the others score
             rejected = max(rejected, 0.5)
         found = [
             (k, score[k] / n, _confidence(score[k] / n, rejected))
@@ -289,18 +230,3 @@ def _glimpses(
             )
         )
     return tuple(made)
-
-
-def _likely_task(config: ModelConfig) -> str:
-    """The task of a network that nothing was saved with."""
-    if config.readout_digits:
-        return "svhn"
-    if config.background_capsules:
-        return "cluttered"
-    return "multimnist" if config.classes == 10 else "folder"
-
-
-def _usual_names(config: ModelConfig, task: str) -> tuple[str, ...]:
-    if task == "svhn" and config.classes == 14:
-        return (*"0123456789", "<5", "<4", "<3", "<2")
-    return tuple(str(k) for k in range(config.classes))

@@ -7,6 +7,7 @@ import torch
 
 from ocra.config import ModelConfig
 from ocra.model.ocra import OCRA
+from ocra.model.weights import ModelInfo
 
 SMALL = {"filters": 4, "hidden": 32, "primary_capsules": 8, "primary_size": 4, "capsule_size": 4}
 STROKES = [
@@ -41,7 +42,7 @@ def save_model(
             model.read_attention.weight.mul_(40)
             model.read_attention.bias.copy_(torch.tensor([0.2, -0.1, 0.0, -0.5]))
     saved = {"name": task, "root": root and str(root), "class_names": names}
-    model.save_pretrained(folder, task=saved, class_names=names)
+    model.save_pretrained(folder, ModelInfo.from_dict({"task": saved, "class_names": names}, model.config))
     return str(folder)
 
 

@@ -30,7 +30,6 @@ SMALL = ModelConfig(
 
 VARIATIONS = {
     "small": SMALL,
-    "softmax coupling": replace(SMALL, coupling="softmax"),
     "five routings": replace(SMALL, routings=5),
     "feedback": replace(SMALL, feedback=True),
     "feedback without attention": replace(SMALL, feedback=True, attention=False),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 from torch import Tensor
 
@@ -51,14 +50,13 @@ def test_gradients_of_one_routing_are_right() -> None:
 def test_gradients_of_votes_are_right() -> None:
     layer = CapsuleLayer(PRIMARY, 4, OBJECTS, SIZE, scale=1.0).double()
     capsules = torch.randn(BATCH, PRIMARY, 4, dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradcheck(lambda p, _: layer(p, 1, "maxmin")[:2], (capsules, layer.weight))
+    assert torch.autograd.gradcheck(lambda p, _: layer(p, 1)[:2], (capsules, layer.weight))
 
 
-@pytest.mark.parametrize("coupling", ["maxmin", "softmax"])
-def test_gradients_flow_through_the_last_weighted_sum_only(coupling: str) -> None:
+def test_gradients_flow_through_the_last_weighted_sum_only() -> None:
     """The same gradients as with the final couplings given as constants, and those pass gradcheck."""
     votes = predictions()
-    capsules, lengths, couplings = route(votes, 3, coupling)
+    capsules, lengths, couplings = route(votes, 3)
     assert not couplings.requires_grad
 
     def last_pass(votes: Tensor) -> tuple[Tensor, Tensor]:

@@ -105,15 +105,14 @@ def test_reading_and_writing_are_finite_through_any_window(
     scale=st.sampled_from([0.0, 1e-30, 1e-12, 1e-4, 1.0, 1e4, 1e9]),
     objects=st.integers(1, 4),
     routings=st.integers(1, 4),
-    coupling=st.sampled_from(["maxmin", "softmax"]),
     equal=st.booleans(),
 )
 def test_routing_is_finite_for_votes_of_any_size(
-    scale: float, objects: int, routings: int, coupling: str, equal: bool
+    scale: float, objects: int, routings: int, equal: bool
 ) -> None:
     votes = torch.ones(2, 5, objects, 3) if equal else torch.randn(2, 5, objects, 3)
     votes = (votes * scale).requires_grad_()
-    capsules, lengths, couplings = route(votes, routings, coupling)
+    capsules, lengths, couplings = route(votes, routings)
     assert capsules.isfinite().all() and lengths.isfinite().all() and couplings.isfinite().all()
     (capsules.sum() + lengths.sum()).backward()
     assert votes.grad is not None and votes.grad.isfinite().all()
@@ -129,8 +128,8 @@ def test_squash_is_finite_for_vectors_of_any_length(scale: float) -> None:
 
 
 def test_one_object_capsule_and_one_class_are_finite() -> None:
-    for config in (replace(SMALL, classes=1), replace(SMALL, classes=1, coupling="softmax")):
-        assert_finite(lively(config), IMAGES["noise"]((2, *config.image_shape)))
+    config = replace(SMALL, classes=1)
+    assert_finite(lively(config), IMAGES["noise"]((2, *config.image_shape)))
 
 
 def test_the_smallest_network_is_finite() -> None:

@@ -251,7 +251,6 @@ def test_a_feed_forward_model_makes_one_glimpse() -> None:
         {"routings": 0},
         {"routings": True},
         {"background_capsules": -1},
-        {"coupling": "average"},
         {"recurrent": False},
         {"readout_digits": 5},
     ],

@@ -13,7 +13,7 @@ from fabricated import evaluation, made_up
 from ocra.cli.evaluate import main as evaluate_command_line
 from ocra.cli.reproduce import main
 from ocra.errors import OcraError, UsageError
-from ocra.model.weights import read_metadata
+from ocra.model.weights import read_config
 from ocra.presets import preset
 from ocra.reproduce.groups import changes_to_preset
 from ocra.reproduce.milestones import milestone
@@ -227,7 +227,7 @@ def test_a_run_that_was_stopped_soon_is_recorded_with_its_cost(tiny_run: Path, t
 def test_evaluations_of_other_tasks_are_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     evaluate_command_line(["cluttered-5", "--digits", "glyphs", "--images", "4", "--json"])
     (tmp_path / "e.json").write_text(capsys.readouterr().out)
-    shipped = read_metadata("cluttered-5")["training"]
+    shipped = read_config("cluttered-5")[1].record["training"]
     ours = made_up("cluttered-5", seed=shipped["seed"], best_images=shipped["images_seen"])
     with pytest.raises(UsageError, match="digits of glyphs"):
         read_evaluation(tmp_path / "e.json", ours, Path("run"))
@@ -261,7 +261,7 @@ def test_record_says_what_is_wrong(tmp_path: Path, tiny_run: Path) -> None:
 
 
 def test_what_a_run_started_from_is_named_by_the_result_of_the_weights(tmp_path: Path) -> None:
-    assert recorded_source("multimnist-3") == read_metadata("multimnist-3")["result"]
+    assert recorded_source("multimnist-3") == read_config("multimnist-3")[1].record["result"]
     assert recorded_source(str(tmp_path / "mine" / "weights" / "best")) == "mine"
 
 

@@ -16,7 +16,7 @@ from ocra.cli.reproduce import main
 from ocra.config import ModelConfig
 from ocra.data import TaskConfig
 from ocra.errors import OcraError, UsageError
-from ocra.model.weights import load_with_metadata
+from ocra.model.weights import load
 from ocra.reproduce.cards import model_card
 from ocra.reproduce.lineage import lineage
 from ocra.reproduce.results import Result, read_result, write_result
@@ -47,9 +47,9 @@ def test_one_command_scores_stores_records_and_describes(tiny_run: Path, tmp_pat
         threads=1,
     )
     folder = tmp_path / "shipped" / "tiny"
-    model, metadata = load_with_metadata(folder)
+    model = load(folder)
     assert model.config.hidden == 32
-    assert metadata["test"]["n"] == 64 and metadata["class_names"] == list("0123456789")
+    assert model.info.record["test"]["n"] == 64 and model.info.class_names == tuple("0123456789")
     assert (folder / "model.safetensors").stat().st_size < (
         tiny_run / "weights/best/model.safetensors"
     ).stat().st_size

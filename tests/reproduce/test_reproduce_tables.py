@@ -9,7 +9,7 @@ import pytest
 from fabricated import evaluation, made_up
 
 from ocra.cli.main import main as cli
-from ocra.model.weights import read_metadata
+from ocra.model.weights import read_config
 from ocra.presets import PRESETS
 from ocra.reproduce.groups import group_results
 from ocra.reproduce.milestones import is_comparable
@@ -185,7 +185,7 @@ def test_no_note_breaks_a_table() -> None:
 def test_the_shipped_run_comes_before_the_best_by_validation() -> None:
     other = curves()[0]
     tests = [{**test, "exact_error": 0.5} for test in other.evaluations]
-    name = read_metadata("multimnist-3")["result"]
+    name = read_config("multimnist-3")[1].record["result"]
     ours = replace(other, evaluations=tests, validation=[[3_000_000, 0.3]], name=name)
     lines = [line for line in against_glimpses([ours, other]).axes[0].lines if len(line.get_xdata()) > 1]
     assert [list(line.get_ydata()) for line in lines] == [[50.0] * 4]

@@ -20,7 +20,7 @@ from ocra.cli.main import main
 from ocra.data import ClutteredMNIST
 from ocra.errors import OcraError
 from ocra.losses import Losses
-from ocra.model.weights import load_with_metadata
+from ocra.model.ocra import OCRA
 from ocra.training import trainer as loop
 from ocra.training.folder import read_spec
 from ocra.training.initialise import build_model
@@ -124,10 +124,10 @@ def test_a_run_leaves_everything_in_its_folder(finished: Path) -> None:
     files = {path.relative_to(finished).as_posix() for path in finished.rglob("*") if path.is_file()}
     assert {"config.json", "log.jsonl", "summary.json", "checkpoints/000000001280.safetensors"} <= files
     for which in ("best", "last"):
-        model, metadata = load_with_metadata(finished / "weights" / which)
+        model = OCRA.from_pretrained(finished / "weights" / which)
         assert model.config == tiny().model
-        assert metadata["class_names"] == list("0123456789")
-        assert metadata["task"]["name"] == "cluttered" and metadata["answer"]["objects"] == 1
+        assert model.info.class_names == tuple("0123456789")
+        assert model.info.task_name == "cluttered" and model.info.answer.objects == 1
     assert not [file for file in files if ".part" in file]
 
 
@@ -351,8 +351,8 @@ def test_a_folder_of_ones_own_is_trained_and_keeps_its_class_names(tmp_path: Pat
     words = ["train", "--config", str(config), "--task.name", "folder", "--task.root", str(root)]
     sizes = ["--task.height", "24", "--task.width", "30"]
     assert main([*words, *sizes, "--out", str(tmp_path / "run"), "--processes", "1", "--quiet"]) == 0
-    model, metadata = load_with_metadata(tmp_path / "run" / "weights" / "last")
-    assert metadata["class_names"] == ["cat", "dog"]
+    model = OCRA.from_pretrained(tmp_path / "run" / "weights" / "last")
+    assert model.info.class_names == ("cat", "dog")
     assert model.config.classes == 2 and model.config.image_shape == (1, 24, 30)
     assert main(["evaluate", str(tmp_path / "run"), "--json"]) == 0
 

@@ -13,8 +13,7 @@ from ocra.data import TaskConfig
 from ocra.data.config import saved_settings
 from ocra.errors import OcraError
 from ocra.model.ocra import OCRA
-from ocra.model.weights import load_with_metadata, read_metadata, shipped
-from ocra.prediction import ModelInfo
+from ocra.model.weights import ModelInfo, read_config, shipped
 
 MOST_GLIMPSES = 20
 
@@ -25,9 +24,13 @@ class Network:
 
     name: str
     model: OCRA
-    info: ModelInfo
     task: TaskConfig
     """The task it was trained on."""
+
+    @property
+    def info(self) -> ModelInfo:
+        """What is known about the model."""
+        return self.model.info
 
     @property
     def config(self) -> ModelConfig:
@@ -78,18 +81,17 @@ def _kind(source: str) -> tuple[object, ...] | None:
     if source not in shipped() and not Path(source).expanduser().is_dir():
         return None
     try:
-        metadata = read_metadata(source)
-        shape = ModelConfig.from_dict(metadata["model"]).image_shape
+        config, info = read_config(source)
     except OcraError:
         return None
-    task = metadata.get("task")
-    return (task.get("name") if isinstance(task, dict) else task, *shape)
+    return (info.task_name, *config.image_shape)
 
 
 def _load(name: str, source: str) -> Network:
-    model, metadata = load_with_metadata(source)
-    info = ModelInfo.of(model, metadata)
-    return Network(name, model, info, _task_config(metadata.get("task"), info.task, model.config))
+    model = OCRA.from_pretrained(source)
+    return Network(
+        name, model, _task_config(model.info.task, model.info.task_name or "multimnist", model.config)
+    )
 
 
 def _task_config(saved: Any, name: str, config: ModelConfig) -> TaskConfig:

@@ -86,13 +86,13 @@ def _scripted(value: str, script: str, name: str) -> gr.HTML:
 
 def _pad(network: Network) -> str:
     """The drawing pad, with a pen that suits the network."""
-    task = network.info.task
+    task = network.task.name
     return PAD.format(pen=PENS[task], invitation=escape(INVITATIONS[task]))
 
 
 def _tasks(network: Network) -> gr.Dropdown:
     """Every task that has test pictures, the network's own chosen."""
-    own = network.info.task
+    own = network.task.name
     choices = [(title, name) for name, title in TASK_TITLES.items() if name != "folder" or own == "folder"]
     return gr.Dropdown(choices, value=own, label="Task", elem_id="ocra-task")
 

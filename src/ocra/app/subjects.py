@@ -57,7 +57,7 @@ class Subject:
     def seen_by(self, network: Network) -> Prepared:
         """What a network gets; a task's picture, of which the truth is known, is resized and nothing else."""
         if self.exact is None:
-            return prepare(self.picture, network.config, network.info.task, invert=self.invert)
+            return prepare(self.picture, network.config, network.task.name, invert=self.invert)
         if self.fits(network):
             return Prepared(self.exact, Placement(), self.picture, (), False)
         return prepare(self.picture, network.config, "folder")  # those are only resized

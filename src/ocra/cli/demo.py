@@ -16,8 +16,9 @@ from ocra.cli.sources import task_config
 from ocra.data import Task, TaskConfig, make_task
 from ocra.errors import OcraError, UsageError
 from ocra.evaluation import check_fit, evaluate
-from ocra.model.weights import load_with_metadata, shipped
-from ocra.prediction import ModelInfo, run
+from ocra.model.ocra import OCRA
+from ocra.model.weights import shipped
+from ocra.prediction import run
 from ocra.viz import save_look
 from ocra.viz.grid import draw_grid
 from ocra.viz.record import Record, records
@@ -48,8 +49,8 @@ def demo(out: Path = Path("demo"), images: int = 3000, weights: str = PREFERRED)
     started = time.monotonic()
     if weights == PREFERRED and PREFERRED not in shipped():
         raise OcraError("This build ships no weights; train some with: ocra train multimnist-3")
-    model, metadata = load_with_metadata(weights)
-    task, digits = _test_digits(console, task_config(model, metadata))
+    model = OCRA.from_pretrained(weights)
+    task, digits = _test_digits(console, task_config(model))
     check_fit(model.config, task)
     console.print(
         f"[bold]{escape(weights)}[/bold]: {model.parameter_count:,} parameters, {model.config.glimpses} glimpses an "
@@ -60,7 +61,7 @@ def demo(out: Path = Path("demo"), images: int = 3000, weights: str = PREFERRED)
         run(model, batch.images),
         batch.images,
         model.config,
-        ModelInfo.of(model, metadata),
+        model.info,
         truths=batch.names(task.class_names),
         titles=[f"test image {i}" for i in range(IN_GRID)],
     )

@@ -19,7 +19,7 @@ from ocra.data.config import DIGIT_TASKS
 from ocra.errors import UsageError
 from ocra.evaluation import Evaluation, evaluate
 from ocra.files import printable
-from ocra.model.weights import load_with_metadata
+from ocra.model.ocra import OCRA
 
 MOST_CONFUSIONS = 10
 # Below this many glimpses in all, compiling takes longer than it saves.
@@ -62,12 +62,12 @@ def score(
     """
     if threads < 0:
         raise UsageError(f"--threads must be at least 1, or 0 for one on each core, not {threads}.")
-    model, metadata = load_with_metadata(weights)
+    model = OCRA.from_pretrained(weights)
     changes: dict[str, Any] = {"max_shift": shift, "digits": digits, "root": root}
-    config = task_config(model, metadata, task)
+    config = task_config(model, task)
     config = replace(config, **{name: value for name, value in changes.items() if value is not None})
-    if config.name == "folder" and metadata.get("class_names"):
-        config = replace(config, class_names=tuple(metadata["class_names"]))
+    if config.name == "folder" and model.info.task:
+        config = replace(config, class_names=model.info.class_names)
     if shift is not None and config.name != "multimnist":
         raise UsageError(f"--shift is for multimnist, not for {config.name}.")
     if digits is not None and config.name not in DIGIT_TASKS:

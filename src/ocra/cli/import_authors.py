@@ -9,7 +9,7 @@ from tyro.conf import Positional
 
 from ocra.cli.main import parse
 from ocra.errors import OcraError
-from ocra.model.authors import import_authors
+from ocra.model.weights import ModelInfo, import_authors
 from ocra.presets import preset as find_preset
 
 
@@ -27,13 +27,14 @@ def convert(checkpoint: Positional[Path], /, preset: str, out: Path) -> None:
     if (out / "config.json").exists():
         raise OcraError(f"{out} holds weights already; choose another --out.")
     model = import_authors(checkpoint, experiment.model)
-    model.save_pretrained(
-        out,
-        name=experiment.name,
-        task=dataclasses.asdict(experiment.task),
-        loss=dataclasses.asdict(experiment.loss),
-        source=f"imported from the authors' checkpoint {checkpoint.name}",
-    )
+    about = {
+        "name": experiment.name,
+        "title": experiment.description,
+        "task": dataclasses.asdict(experiment.task),
+        "masked": experiment.loss.reconstruction_mask != "none",
+        "source": f"imported from the authors' checkpoint {checkpoint.name}",
+    }
+    model.save_pretrained(out, ModelInfo.from_dict(about, model.config))
     print(f"{out}: {model.parameter_count:,} parameters of {preset}; try: ocra evaluate {out}")
 
 

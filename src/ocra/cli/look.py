@@ -100,7 +100,7 @@ def look(
 def _of_picture(network: Network, file: str, glimpses: int | None, invert: Invert, fit: Fit) -> Record:
     """One pass over a picture of the user's own."""
     config, info = network.model.config, network.info
-    prepared = picture_for(config, info.task, file, invert, fit)
+    prepared = picture_for(config, info.task_name, file, invert, fit)
     trace = pass_over(network, [prepared], glimpses)
     title = f"{prepared.picture.name} · {network.name}"
     return records(trace, prepared.image[None], config, info, titles=[title], prepared=[prepared])[0]

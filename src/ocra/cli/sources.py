@@ -16,8 +16,8 @@ from ocra.images.fitting import Fit, Invert, Prepared
 from ocra.images.reading import find_pictures
 from ocra.model.ocra import OCRA
 from ocra.model.trace import Trace
-from ocra.model.weights import load_with_metadata
-from ocra.prediction import ModelInfo, picture_for, run
+from ocra.model.weights import ModelInfo
+from ocra.prediction import picture_for, run
 
 TaskName = Literal["multimnist", "cluttered", "svhn", "folder"]
 Split = Literal["train", "validation", "test"]
@@ -30,12 +30,15 @@ TOGETHER = 32
 
 @dataclass(frozen=True)
 class Network:
-    """A model, what its answers mean, and what was saved with it."""
+    """A model and what it is called."""
 
     model: OCRA
-    info: ModelInfo
-    metadata: dict[str, Any]
     name: str
+
+    @property
+    def info(self) -> ModelInfo:
+        """What is known about the model."""
+        return self.model.info
 
 
 def load_network(weights: str | None, task: str | None = None) -> Network:
@@ -46,16 +49,15 @@ def load_network(weights: str | None, task: str | None = None) -> Network:
                 "Say with --weights which model to use: none is shipped for folders of your own."
             )
         weights = USUAL_WEIGHTS[task or "multimnist"]
-    model, metadata = load_with_metadata(weights)
-    name = metadata.get("name") or Path(weights).name or weights
-    return Network(model, ModelInfo.of(model, metadata), metadata, str(name))
+    model = OCRA.from_pretrained(weights)
+    return Network(model, model.info.name or Path(weights).name or weights)
 
 
 def prepare_pictures(
     sources: Iterable[str], network: Network, invert: Invert, fit: Fit
 ) -> Iterator[tuple[str, Prepared | OcraError]]:
     """Every picture made fit for the model, or the error that names what is wrong with it."""
-    config, task = network.model.config, network.info.task
+    config, task = network.model.config, network.info.task_name
     for file in find_pictures(sources):
         try:
             yield file, picture_for(config, task, file, invert, fit)
@@ -88,13 +90,13 @@ def pass_over(network: Network, prepared: Sequence[Prepared], glimpses: int | No
     return run(network.model, torch.stack([item.image for item in prepared]), glimpses)
 
 
-def task_config(model: OCRA, metadata: dict[str, Any], name: str | None = None) -> TaskConfig:
+def task_config(model: OCRA, name: str | None = None) -> TaskConfig:
     """The task that weights were trained on, or the one of this name; its settings where they were saved.
 
     Pictures of a folder are made in the size that the model takes.
     """
-    name = name or ModelInfo.of(model, metadata).task
-    values: dict[str, Any] = {**saved_settings(metadata.get("task"), name), "name": name}
+    name = name or model.info.task_name or "multimnist"
+    values: dict[str, Any] = {**saved_settings(model.info.task, name), "name": name}
     if name == "folder":
         values["channels"], values["height"], values["width"] = model.config.image_shape
     return TaskConfig(**values)
@@ -109,7 +111,7 @@ def task_for(
     seed: int = 0,
 ) -> Task:
     """The task of this name; where it is the one the model was trained on, with the same settings."""
-    config = task_config(network.model, network.metadata, name)
+    config = task_config(network.model, name)
     if digits is not None:
         config = replace(config, digits=digits)
     if root is not None:

@@ -49,6 +49,7 @@ class FolderTask(Task):
     """
 
     name = "folder"
+    counts_from_labels = True
 
     def __init__(
         self,

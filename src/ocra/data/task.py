@@ -62,6 +62,8 @@ class Task(Dataset[Any], ABC):
     class_names: tuple[str, ...]
     image_shape: tuple[int, int, int]
     """channels, height, width"""
+    counts_from_labels = False
+    """Whether it is known from the labels alone how many objects an image has"""
 
     def __init__(self, split: str, seed: int, parts: bool) -> None:
         if split not in SPLITS:

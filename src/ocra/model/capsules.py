@@ -33,26 +33,18 @@ def max_min_coupling(logits: Tensor) -> Tensor:
     return torch.where(span > 0, stretched, torch.full_like(logits, 1 / logits.shape[-1]))
 
 
-def softmax_coupling(logits: Tensor) -> Tensor:
-    """Softmax of logits [batch, primary, objects] over the object capsules (Sabour et al.)."""
-    return logits.softmax(-1)
-
-
-COUPLINGS = {"maxmin": max_min_coupling, "softmax": softmax_coupling}
-
-
-def route(predictions: Tensor, routings: int, coupling: str = "maxmin") -> tuple[Tensor, Tensor, Tensor]:
+def route(predictions: Tensor, routings: int) -> tuple[Tensor, Tensor, Tensor]:
     """Dynamic routing of predictions [batch, primary, objects, size] (Pseudocode 2, lines 4-11).
 
     Returns the object capsules [batch, objects, size], their lengths [batch, objects] and the couplings
     [batch, primary, objects] of the last pass. Gradients flow through the last weighted sum only.
     """
-    couplings = _agreed_couplings(predictions.detach(), routings, coupling)
+    couplings = _agreed_couplings(predictions.detach(), routings)
     capsules, lengths = squash(_weighted_sum(couplings, predictions))
     return capsules, lengths, couplings
 
 
-def _agreed_couplings(predictions: Tensor, routings: int, coupling: str) -> Tensor:
+def _agreed_couplings(predictions: Tensor, routings: int) -> Tensor:
     """The couplings after routings - 1 updates, starting from uniform ones."""
     batch, primary, objects, _ = predictions.shape
     couplings = predictions.new_full((batch, primary, objects), 1 / objects)
@@ -60,7 +52,7 @@ def _agreed_couplings(predictions: Tensor, routings: int, coupling: str) -> Tens
     for _ in range(routings - 1):
         capsules, _ = squash(_weighted_sum(couplings, predictions))
         logits = logits + (predictions * capsules[:, None]).sum(-1)
-        couplings = COUPLINGS[coupling](logits)
+        couplings = max_min_coupling(logits)
     return couplings
 
 
@@ -86,6 +78,6 @@ class CapsuleLayer(nn.Module):
         votes = torch.bmm(capsules.transpose(0, 1), weight)  # [primary, batch, objects * size]
         return votes.transpose(0, 1).unflatten(2, (objects, size))
 
-    def forward(self, capsules: Tensor, routings: int, coupling: str) -> tuple[Tensor, Tensor, Tensor]:
+    def forward(self, capsules: Tensor, routings: int) -> tuple[Tensor, Tensor, Tensor]:
         """Object capsules [batch, objects, size], lengths [batch, objects], couplings [batch, primary, objects]."""
-        return route(at_least_float32(self.predictions(capsules)), routings, coupling)
+        return route(at_least_float32(self.predictions(capsules)), routings)

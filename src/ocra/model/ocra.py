@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from numbers import Integral
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -22,9 +22,8 @@ from ocra.model.interventions import Interventions, Lesion, StepControl
 from ocra.model.numerics import at_least_float32, relu
 from ocra.model.recurrence import LSTMCell
 from ocra.model.trace import Trace, Windows, side_by_side, transposed, windows_side_by_side
+from ocra.model.weights import ModelInfo, Storage, load, save
 
-MEANING = ("task", "class_names", "answer", "loss")
-"""What of a model's metadata says what its answers mean, whatever its weights are."""
 MOST_TIMES = 1000
 """Largest number of glimpses, or of routings, that may be asked for."""
 
@@ -85,7 +84,7 @@ class OCRA(nn.Module):
             for _ in range(config.readout_digits)
         )
         self.convolution2.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        self.metadata: dict[str, Any] = {}  # what was saved beside the weights: task, class names, figures
+        self.info = ModelInfo.from_dict({}, config)
         self.gather_gradients = False  # faster in training, see `ocra.model.kernels`; first derivatives only
         self._step: Callable[..., Step] = self.step
 
@@ -222,7 +221,7 @@ class OCRA(nn.Module):
             lengths = at_least_float32(self.classify(latent)).softmax(1)
             return latent, lengths, lengths.argmax(1), None
         primary = primary.unflatten(1, (config.primary_capsules, config.primary_size))
-        capsules, lengths, couplings = self.object_capsules(primary, routings, config.coupling)
+        capsules, lengths, couplings = self.object_capsules(primary, routings)
         if control is not None:
             capsules, lengths = control.silence(capsules, lengths)
         winner = lengths.argmax(1)
@@ -314,23 +313,18 @@ class OCRA(nn.Module):
 
     @classmethod
     def from_pretrained(cls, name: str | Path) -> OCRA:
-        """Load a shipped model by name, or one from a folder written by `save_pretrained`."""
-        from ocra.model.weights import load
-
+        """Load a shipped model by name, or one from a folder written by `save_pretrained`, or from the hub."""
         return load(name)
 
     def save_pretrained(
-        self, folder: str | Path, storage: Literal["float32", "float16"] = "float32", **metadata: object
+        self, folder: str | Path, info: ModelInfo | None = None, storage: Storage = "float32"
     ) -> None:
         """Write `config.json` and `model.safetensors` into a folder, the layout of the Hugging Face hub.
 
-        metadata: JSON values to keep beside the weights. What answers mean is kept from what the model was loaded
-        with, figures of other weights are not.
+        info: what goes into config.json besides the network. By default `self.info` without its record: what answers
+        mean is kept, figures of other weights are not.
         """
-        from ocra.model.weights import save
-
-        meaning = {name: self.metadata[name] for name in MEANING if name in self.metadata}
-        save(self, folder, storage, **{**meaning, **metadata})
+        save(self, folder, info, storage)
 
 
 def how_often(name: str, value: int) -> int:

@@ -103,7 +103,7 @@ def capsule(model: OCRA, h_enc: Tensor) -> tuple[Tensor, Tensor]:
     for _ in range(config.routings - 1):  # line 5; three routings compute d three times and update c twice
         d = squash((c[..., None] * p_hat_detached).sum(dim=2))  # line 7
         b = b + (p_hat_detached * d[:, :, None]).sum(dim=-1)  # line 8
-        c = maxmin(b) if config.coupling == "maxmin" else torch.softmax(b, dim=1)  # line 9
+        c = maxmin(b)  # line 9
     return squash((c[..., None] * p_hat).sum(dim=2)), c  # line 11
 
 

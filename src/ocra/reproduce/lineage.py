@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ocra.model.weights import read_metadata, shipped
+from ocra.model.weights import read_config, shipped
 from ocra.reproduce.results import Result
 from ocra.reproduce.words import hours, millions
 
@@ -48,7 +48,7 @@ def shipped_result(name: str, results: Iterable[Result]) -> Result | None:
     """The run whose weights are shipped under this name, if it is among the results."""
     if name not in shipped():
         return None
-    own = read_metadata(name).get("result")
+    own = read_config(name)[1].record.get("result")
     return next((result for result in results if result.name == own), None)
 
 

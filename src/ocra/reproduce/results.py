@@ -12,7 +12,7 @@ from typing import Any
 
 from ocra.errors import OcraError, UsageError
 from ocra.files import read_json, write_text_atomically
-from ocra.model.weights import read_metadata
+from ocra.model.weights import read_config
 from ocra.reproduce.plan import job_name
 from ocra.reproduce.scores import condense, from_figures, same_test
 from ocra.reproduce.settings import first_difference, portable, recorded_source
@@ -262,9 +262,9 @@ def read_evaluation(path: Path, result: Result, run: Path) -> dict[str, Any]:
 def _are_others(weights: str, result: Result) -> bool:
     """Whether weights, if they can be found, are not the best ones of the run of this result."""
     try:
-        about = read_metadata(weights)
+        _, about = read_config(weights)
     except OcraError:
         return False
-    training = about.get("training", {})
-    told = about.get("name"), training.get("seed"), training.get("images_seen")
+    training = about.record.get("training", {})
+    told = about.name, training.get("seed"), training.get("images_seen")
     return told != (result.preset, result.seed, result.best_images)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ocra.errors import OcraError
-from ocra.model.weights import read_metadata
+from ocra.model.weights import read_config
 from ocra.presets import PRESETS, Experiment
 
 # What is reported, saved and checked on the way does not change what is learnt.
@@ -41,7 +41,7 @@ def source_name(source: str) -> str:
 def recorded_source(source: str) -> str:
     """Weights to start from, by the result they are shipped with, so that it is known which of that name they were."""
     with suppress(OcraError):
-        if isinstance(result := read_metadata(source).get("result"), str):
+        if isinstance(result := read_config(source)[1].record.get("result"), str):
             return result
     return source_name(source)
 

@@ -20,6 +20,7 @@ from ocra.evaluation import evaluate
 from ocra.files import write_json_atomically, write_text_atomically
 from ocra.model import weights as pretrained
 from ocra.model.ocra import OCRA
+from ocra.model.weights import ModelInfo
 from ocra.presets import PRESETS
 from ocra.reproduce.cards import model_card
 from ocra.reproduce.groups import test_of
@@ -56,18 +57,19 @@ def ship(
     source, target = run / "weights" / which, (into or pretrained.SHIPPED) / name
     _check(source, name)
     result = from_run(run, notes)
-    model, metadata = pretrained.load_with_metadata(source)
+    model = pretrained.load(source)
+    info = model.info
     with tempfile.TemporaryDirectory() as folder:  # what is scored is what is stored
-        pretrained.save(model, folder, storage)
+        pretrained.save(model, folder, info, storage)
         model = pretrained.load(folder)
     # Earlier figures of the same weights stay; a name that is taken is refused now, not after the tests.
-    seen = int(metadata.get("training", {}).get("images_seen", result.best_images))
+    seen = int(info.record.get("training", {}).get("images_seen", result.best_images))
     result = replace(result, name=result_name or result.name, best_images=seen, evaluations=[])
     result = with_earlier_evaluations(result, results)
-    task = TaskConfig(**_tuples(metadata["task"]))
+    task = TaskConfig(**_tuples(info.task))
     for test in planned_tests(model.config, task, images, curve_images):
         result = result.with_evaluation(score(model, name, task, test, threads, say))
-    pretrained.save(model, target, storage, **_told(metadata, result))
+    pretrained.save(model, target, _told(model.config, info, result), storage)
     write_json_atomically(target / CHECK, glyph_check(model, task.name))
     path = write_result(results, result)
     write_text_atomically(
@@ -152,25 +154,25 @@ def tell(name: str, result: Result, others: Iterable[Result]) -> Path:
     """Write the card and the figures of shipped weights from their recorded result again; returns their folder."""
     if name not in pretrained.shipped():
         raise UsageError(f"There are no shipped weights '{name}'; say with --into where the card goes.")
-    folder, metadata = pretrained.find(name), pretrained.read_metadata(name)
-    if metadata.get("result") != result.name:
+    folder, (config, info) = pretrained.resolve(name), pretrained.read_config(name)
+    if info.record.get("result") != result.name:
         raise UsageError(
-            f"The weights {name} are those of the result {metadata.get('result')}, not of {result.name}."
+            f"The weights {name} are those of the result {info.record.get('result')}, not of {result.name}."
         )
-    write_json_atomically(folder / pretrained.CONFIG, _told(metadata, result))
-    seen = int(metadata["training"]["images_seen"])
+    pretrained.save_info(folder, _told(config, info, result))
+    seen = int(info.record["training"]["images_seen"])
     card = model_card(name, result, seen, pretrained.stored_as(folder), others)
     write_text_atomically(folder / "README.md", card)
     return folder
 
 
-def _told(metadata: dict[str, Any], result: Result) -> dict[str, Any]:
+def _told(config: ModelConfig, info: ModelInfo, result: Result) -> ModelInfo:
     """What the shipped config says besides the network."""
-    told = {**portable(metadata), "result": result.name}
+    told = {**portable(info.to_dict()), "result": result.name}
     if (test := test_of(result)) is not None:
         names = ("n", "exact_error", "exact_error_interval", "object_error", "command")
         told["test"] = {name: test[name] for name in names}
-    return told
+    return ModelInfo.from_dict(told, config)
 
 
 def _tuples(values: dict[str, Any]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from torch import Tensor
 from ocra.data import Task
 from ocra.errors import OcraError
 from ocra.model.ocra import OCRA
-from ocra.model.weights import load
+from ocra.model.weights import ModelInfo, load
 from ocra.presets import Experiment
 from ocra.tally import ErrorCounter
 from ocra.training.checkpoint import CheckpointError
@@ -58,7 +58,9 @@ class Checkpointer:
         progress = self.state.progress
         about = weights_metadata(self.experiment, self.task, progress.images, progress.validation_error)
         try:
-            self.model.save_pretrained(self.folder.weights(which), **about)
+            self.model.save_pretrained(
+                self.folder.weights(which), ModelInfo.from_dict(about, self.model.config)
+            )
         except (OSError, OcraError) as error:
             raise OcraError(f"The {which} weights could not be saved: {str(error).rstrip('.')}.") from None
 

@@ -10,7 +10,7 @@ from ocra.data import make_task
 from ocra.errors import OcraError
 from ocra.evaluation import check_fit
 from ocra.guidance import check_guidance
-from ocra.model.weights import find, shipped
+from ocra.model.weights import resolve, shipped
 from ocra.presets import Experiment
 from ocra.training.distributed import check_processes, further_process, process_group, under_torchrun
 from ocra.training.folder import fresh_path, new_run, old_run
@@ -99,7 +99,7 @@ def _from_anywhere(experiment: Experiment) -> Experiment:
     """The same experiment with whole paths, so that it can be resumed from another folder; refuses missing weights."""
     task, training = experiment.task, experiment.training
     if (source := training.start_from) is not None:
-        find(source)
+        resolve(source)
         if source not in shipped() and (folder := Path(source).expanduser()).is_dir():
             training = replace(training, start_from=str(folder.resolve()))
     if task.root is not None:

@@ -10,8 +10,8 @@ from torch import Tensor
 from ocra.errors import UsageError
 from ocra.images.reading import endings
 from ocra.model.ocra import OCRA
-from ocra.model.weights import load_with_metadata
-from ocra.prediction import ModelInfo, picture_for, run
+from ocra.model.weights import ModelInfo
+from ocra.prediction import picture_for, run
 from ocra.viz.record import Record, records
 
 STILL = (".png", ".svg", ".pdf")
@@ -32,12 +32,11 @@ def look(
     """
     endings(out, STILL + MOVING)
     if not isinstance(model, OCRA):
-        model, metadata = load_with_metadata(os.fspath(model))
-        info = info or ModelInfo.of(model, metadata)
-    info = info or ModelInfo.of(model)
+        model = OCRA.from_pretrained(os.fspath(model))
+    info = info or model.info
     prepared = None
     if not isinstance(image, Tensor):
-        prepared = picture_for(model.config, info.task, image)
+        prepared = picture_for(model.config, info.task_name, image)
         refuse_to_replace(image, out)
         image = prepared.image
     trace = run(model, image[None], glimpses)

@@ -12,7 +12,8 @@ from torch import Tensor
 from ocra.config import ModelConfig
 from ocra.images.fitting import Prepared
 from ocra.model.trace import Trace, Windows
-from ocra.prediction import ModelInfo, Prediction, decode
+from ocra.model.weights import ModelInfo
+from ocra.prediction import Prediction, decode
 
 Floats = NDArray[np.float32]
 
