@@ -17,14 +17,12 @@ from ocra.images.fitting import prepare
 from ocra.images.reading import read_picture
 from ocra.model.trace import Windows
 from ocra.model.weights import ModelInfo
-from ocra.prediction import run
 from ocra.viz import look
 from ocra.viz.animation import draw_frames
-from ocra.viz.figure import draw_look
-from ocra.viz.grid import draw_grid, error_lines
-from ocra.viz.panels import draw_path, draw_window, show_picture
+from ocra.viz.figure import draw_look, draw_preparation
+from ocra.viz.grid import draw_results, error_lines
+from ocra.viz.panels import draw_path, draw_window, show_image
 from ocra.viz.record import records
-from ocra.viz.steps import draw_steps
 from ocra.viz.style import READ, new_figure, panel, styled
 
 
@@ -32,8 +30,8 @@ def record_of(model, images=None, about=None, truths=None, glimpses=None, window
     images = torch.rand(1, *model.config.image_shape) if images is None else images
     with torch.no_grad():
         trace = model(images, glimpses=glimpses, record=True, windows=windows)
-    info = ModelInfo.from_dict(about or {}, model.config)
-    return records(trace, images, model.config, info, truths=truths, titles=["an image"] * len(images))
+    model.info = ModelInfo.from_dict(about or {}, model.config)
+    return records(model, images, trace=trace, truths=truths, titles=["an image"] * len(images))
 
 
 def test_the_window_that_is_drawn_is_where_the_glimpse_came_from():
@@ -58,7 +56,7 @@ def test_the_line_of_a_window_falls_on_the_pixels_it_should():
     with styled():
         figure = new_figure(4, 4)
         axes = panel(figure, 0, 0, 4, 4)
-        show_picture(axes, np.zeros((40, 40)))
+        show_image(axes, np.zeros((40, 40)))
         draw_window(axes, (20, 12, 16), width=1)
         figure.set_dpi(100)
         figure.canvas.draw()
@@ -72,7 +70,7 @@ def test_the_line_of_a_window_falls_on_the_pixels_it_should():
 def test_the_path_joins_the_centres_in_order():
     figure = new_figure(3, 3)
     axes = figure.add_axes((0, 0, 1, 1))
-    show_picture(axes, np.zeros((36, 36)))
+    show_image(axes, np.zeros((36, 36)))
     squares = np.array([[18, 18, 30], [5, 8, 10], [30, 25, 12]], dtype=np.float32)
     draw_path(axes, squares)
     assert np.allclose(axes.lines[0].get_xydata(), squares[:, :2])
@@ -137,16 +135,14 @@ def test_the_figure_of_a_users_picture_is_tidy_too(tmp_path):
     model = tiny_model()
     prepared = prepare(read_picture(tmp_path / "photo.png"), model.config)
     images = prepared.image[None]
-    (record,) = records(
-        run(model, images), images, model.config, model.info, titles=["photo"], prepared=[prepared]
-    )
+    (record,) = records(model, images, titles=["photo"], prepared=[prepared])
     assert_tidy(draw_look(record))
-    assert_tidy(draw_steps(prepared))
+    assert_tidy(draw_preparation(prepared))
 
 
 def test_the_part_of_the_users_picture_that_the_model_sees_is_marked(tmp_path):
     ink_picture((900, 400)).save(tmp_path / "photo.png")
-    record = look(tiny_model(), tmp_path / "photo.png", tmp_path / "look.svg")
+    (record,) = look(tiny_model(), tmp_path / "photo.png", tmp_path / "look.svg")
     figure = draw_look(record)
     own = next(axes for axes in figure.axes if axes.get_xlim() == (-0.5, 899.5))
     (mark,) = [patch for patch in own.patches if isinstance(patch, Rectangle)]
@@ -160,7 +156,7 @@ def test_a_grid_is_tidy_and_lists_its_errors(number):
     model = tiny_model()
     images = torch.rand(number, 1, 36, 36)
     made = record_of(model, images, truths=[("3", "8")] * number)
-    assert_tidy(draw_grid(made, "a title"))
+    assert_tidy(draw_results(made, "a title"))
     wrong = [record for record in made if not record.right]
     assert len(error_lines(made)) == len(wrong)
     if wrong:
@@ -213,6 +209,17 @@ def test_only_errors_are_shown_when_asked(weights, tmp_path, capsys):
     assert min(Image.open(out).size) > 300
 
 
+def test_look_takes_images_of_a_task_and_draws_nothing_without_a_file(weights):
+    task = ocra.make_task(ocra.TaskConfig(digits="glyphs"), "test")
+    seen = ocra.look(weights, task, index=3, grid=2)
+    assert [record.title for record in seen] == ["image 3", "image 4"]
+    assert np.allclose(seen[1].image, task.batch([4]).images[0].permute(1, 2, 0))
+    wrong = ocra.look(weights, task, errors_only=True, grid=3)
+    assert [record.right for record in wrong] == [False] * 3
+    with pytest.raises(UsageError, match="images of a task"):
+        ocra.look(weights, torch.zeros(1, 36, 36), grid=2)
+
+
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
@@ -236,9 +243,9 @@ def test_a_picture_is_not_replaced_by_its_figure(weights, tmp_path):
     picture = tmp_path / "photo.png"
     Image.effect_noise((60, 60), 90).save(picture)
     before = picture.read_bytes()
-    with pytest.raises(UsageError, match="is the picture itself"):
+    with pytest.raises(UsageError, match="is the image itself"):
         main([str(picture), "--weights", weights, "--out", str(picture)])
-    with pytest.raises(UsageError, match="is the picture itself"):
+    with pytest.raises(UsageError, match="is the image itself"):
         ocra.look(weights, picture, f"{tmp_path}/../{tmp_path.name}/photo.png")
     assert picture.read_bytes() == before
 

@@ -85,7 +85,7 @@ def test_all_parts_are_there(text):
 def test_lines_take_the_colours_of_the_page(text):
     assert "prefers-color-scheme: dark" in text and 'name="viewport"' in text
     drawings = "".join(re.findall(r"<svg.*?</svg>", text, flags=re.DOTALL))
-    assert "var(--blue)" in drawings and "#0072b2" not in drawings.lower()
+    assert "var(--ocra-right)" in drawings and "#0072b2" not in drawings.lower()
 
 
 def test_a_run_that_goes_on_gets_a_page_too(run, tmp_path):

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from ocra.training.run import resume as resume
     from ocra.training.run import train as train
     from ocra.viz import look as look
+    from ocra.viz.report import report as report
 
 _HOMES = {
     "config": ("ModelConfig",),
@@ -63,6 +64,7 @@ _HOMES = {
     "training.config": ("TrainingConfig",),
     "training.run": ("resume", "train"),
     "viz": ("look",),
+    "viz.report": ("report",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -10,7 +10,7 @@ from ocra.cli.data import main
 from ocra.data import SVHN, ClutteredMNIST, inventory
 from ocra.errors import OcraError, UsageError
 from ocra.files import atomic_path, write_json_atomically
-from ocra.viz.samples import captions
+from ocra.viz.grid import sample_captions
 
 
 @pytest.mark.parametrize("task", ["multimnist", "cluttered"])
@@ -37,12 +37,12 @@ def test_show_draws_svhn_and_folders(svhn_root: Path, tmp_path: Path) -> None:
 def test_captions_repeat_classes_and_write_numbers_whole(svhn_root: Path) -> None:
     task = ClutteredMNIST(digits="glyphs")
     batch = task.batch(range(200))
-    for caption, counts in zip(captions(batch, task.class_names), batch.counts, strict=True):
+    for caption, counts in zip(sample_captions(batch, task.class_names), batch.counts, strict=True):
         assert [counts[int(name)] for name in caption.split()] == [
             caption.split().count(n) for n in caption.split()
         ]
     numbers = SVHN(svhn_root, "test")
-    assert captions(numbers.batch([1]), numbers.class_names) == ["56"]
+    assert sample_captions(numbers.batch([1]), numbers.class_names) == ["56"]
 
 
 def test_show_refuses_what_it_cannot_draw(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from ocra.data.inventory import check_mnist, check_svhn
 from ocra.data.locations import cache_folder
 from ocra.errors import OcraError, UsageError
 from ocra.files import atomic_path
-from ocra.viz.samples import draw_grid
+from ocra.viz.grid import draw_samples
 
 DESCRIPTION = "Get data sets, check them, look at the pictures of a task. Example: ocra data fetch mnist"
 TaskName = Literal["multimnist", "cluttered", "svhn", "folder"]
@@ -122,7 +122,7 @@ def show(
         augment=augment,
     )
     source = make_task(config, split, seed)
-    sheet = draw_grid(source.batch(range(pictures)), source.class_names)
+    sheet = draw_samples(source.batch(range(pictures)), source.class_names)
     with atomic_path(out) as temporary:
         sheet.save(temporary)
     print(f"{out}: {pictures} {split} pictures of {task}")

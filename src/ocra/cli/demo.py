@@ -18,9 +18,8 @@ from ocra.errors import OcraError, UsageError
 from ocra.evaluation import check_fit, evaluate
 from ocra.model.ocra import OCRA
 from ocra.model.weights import shipped
-from ocra.prediction import run
 from ocra.viz import save_look
-from ocra.viz.grid import draw_grid
+from ocra.viz.grid import draw_results
 from ocra.viz.record import Record, records
 from ocra.viz.style import save_figure
 
@@ -58,10 +57,8 @@ def demo(out: Path = Path("demo"), images: int = 3000, weights: str = PREFERRED)
     )
     batch = task.batch(np.arange(IN_GRID))
     seen = records(
-        run(model, batch.images),
+        model,
         batch.images,
-        model.config,
-        model.info,
         truths=batch.names(task.class_names),
         titles=[f"test image {i}" for i in range(IN_GRID)],
     )
@@ -79,9 +76,7 @@ def demo(out: Path = Path("demo"), images: int = 3000, weights: str = PREFERRED)
         markup=False,
     )
     console.print(f"Try next:  ocra predict YOUR_PICTURE.png     ocra demo --weights {OTHER[task.name]}")
-    console.print(
-        "           ocra evaluate multimnist-3        ocra app   (needs pip install 'ocra-vision\\[app]')"
-    )
+    console.print("           ocra evaluate multimnist-3        ocra app   (needs pip install 'ocra-vision\\[app]')")
     console.print(f"[dim]{time.monotonic() - started:.0f} seconds[/dim]")
 
 
@@ -123,7 +118,7 @@ def _draw(seen: list[Record], out: Path, title: str) -> None:
     chosen = next((record for record in seen if record.right and _won_once_each(record)), seen[0])
     save_look(chosen, out / "look.png")
     save_look(chosen, out / "look.gif")
-    save_figure(draw_grid(seen, title=title), out / "grid.png")
+    save_figure(draw_results(seen, title=title), out / "grid.png")
 
 
 def _won_once_each(record: Record) -> bool:

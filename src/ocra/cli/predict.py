@@ -118,14 +118,13 @@ def _save_figures(network: Network, trace: Any, good: list[Prepared], folder: Pa
     """Two figures for each picture; where a name is taken, by a picture or another's figure, they get a number."""
     import torch
 
-    from ocra.viz.figure import draw_look
+    from ocra.viz.figure import draw_look, draw_preparation
     from ocra.viz.record import records
-    from ocra.viz.steps import draw_steps
     from ocra.viz.style import save_figure
 
     images = torch.stack([item.image for item in good])
     titles = [f"{item.picture.name} · {network.name}" for item in good]
-    made = records(trace, images, network.model.config, network.info, titles=titles, prepared=good)
+    made = records(network.model, images, trace=trace, titles=titles, prepared=good)
     for record, item in zip(made, good, strict=True):
         stem = name = Path(item.picture.name).stem or "picture"
         number = 1
@@ -134,7 +133,7 @@ def _save_figures(network: Network, trace: Any, good: list[Prepared], folder: Pa
             name = f"{stem}-{number}"
         taken |= {*targets}
         save_figure(draw_look(record), targets[0])
-        save_figure(draw_steps(item), targets[1])
+        save_figure(draw_preparation(item), targets[1])
 
 
 def _targets(folder: Path, name: str) -> tuple[Path, Path]:

@@ -7,9 +7,7 @@ from pathlib import Path
 from tyro.conf import Positional
 
 from ocra.cli.main import parse
-from ocra.errors import UsageError
-from ocra.images.reading import endings
-from ocra.viz.report import write_report
+from ocra.viz.report import report as write_report
 
 
 def report(run: Positional[Path], /, out: Path = Path("report.html"), images: int = 2_000) -> None:
@@ -24,11 +22,7 @@ def report(run: Positional[Path], /, out: Path = Path("report.html"), images: in
         out: Page to write.
         images: Test images that the best weights are scored on; 0 leaves out what needs them.
     """
-    endings(out, (".html", ".htm"))
-    if images < 0:
-        raise UsageError(f"--images must be at least 0, not {images}.")
-    write_report(run, out, images)
-    print(f"The report is in {out}; open it in a browser.")
+    print(f"The report is in {write_report(run, out, images=images)}; open it in a browser.")
 
 
 def main(args: list[str]) -> None:

@@ -1,4 +1,7 @@
-"""The same as the figure, in motion: the window travels, the canvas grows, the scores add up."""
+"""The same as the figure, in motion: the window travels, the canvas grows, the scores add up.
+
+Sizes and places are in inches.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from PIL import Image
 
 from ocra.errors import OcraError
 from ocra.files import atomic_path
-from ocra.viz.figure import answer_in_words, in_words
+from ocra.viz.figure import name_room
 from ocra.viz.panels import (
     classes_shown,
     draw_gauge,
@@ -22,23 +25,31 @@ from ocra.viz.panels import (
     draw_window,
     frame,
     margin_for,
+    matted_size,
     shortened,
-    show_picture,
+    show_image,
 )
 from ocra.viz.record import Record
-from ocra.viz.style import CHOSEN, FAINT, INK, MUTED, READ, WRITE, WRONG, new_figure, panel, styled, write
+from ocra.viz.style import (
+    FAINT,
+    INK,
+    MUTED,
+    READ,
+    RIGHT,
+    WRITE,
+    WRONG,
+    fit_in,
+    new_figure,
+    panel,
+    styled,
+    write,
+)
 
 DPI = 100
-TRAVEL_FRAMES = 7
-TRAVEL_MS = 45
-REST_MS = 900
-LAST_MS = 2600
+TRAVEL_FRAMES, TRAVEL_MS, REST_MS, LAST_MS = 7, 45, 900, 2600
+EDGE, GAP, HEAD, CAPTION, WINNER = 0.3, 0.26, 0.62, 0.26, 0.44
 SMALL = 1.62
-EDGE = 0.3
-GAP = 0.26
-HEAD = 0.62
-CAPTION = 0.26
-WINNER = 0.44
+"""Side of the glimpse and of the canvas."""
 IMAGE = 2 * SMALL + WINNER + CAPTION
 """As high as the glimpse and the canvas beside it."""
 BARS = 2.05
@@ -75,17 +86,18 @@ def _palette(image: Image.Image) -> Image.Image:
 def draw_frames(record: Record) -> tuple[list[NDArray[np.uint8]], list[int]]:
     """All frames [rows, columns, 3] and how long each is shown in milliseconds.
 
-    At each step the window travels from where it was, then rests while glimpse, canvas and scores are shown.
+    At each step the window rests while glimpse, canvas and scores are shown, then travels to its next place.
     """
     frames: list[NDArray[np.uint8]] = []
     durations: list[int] = []
-    for step in range(record.steps):
-        here, still = record.reads[step], _Still(record, step)
+    shares = np.arange(1, TRAVEL_FRAMES + 1) / (TRAVEL_FRAMES + 1)
+    eased = shares**2 * (3 - 2 * shares)  # slow at both ends
+    for step, here in enumerate(record.reads):
+        still = _Still(record, step)
         frames.append(still.with_window(here))
         durations.append(REST_MS)
         if step + 1 < record.steps:
-            shares = [_ease((part + 1) / (TRAVEL_FRAMES + 1)) for part in range(TRAVEL_FRAMES)]
-            frames += [still.with_window(here + share * (record.reads[step + 1] - here)) for share in shares]
+            frames += [still.with_window(here + share * (record.reads[step + 1] - here)) for share in eased]
             durations += [TRAVEL_MS] * TRAVEL_FRAMES
     durations[-1] = LAST_MS
     return frames, durations
@@ -95,7 +107,7 @@ class _Still:
     """All that does not move while a step lasts, drawn once."""
 
     def __init__(self, record: Record, step: int) -> None:
-        self._record, self._step = record, step
+        self._before = record.reads[step, :2]
         with styled():
             figure, self._axes = _draw_step(record, step)
             figure.set_dpi(DPI)
@@ -107,80 +119,63 @@ class _Still:
     def with_window(self, window: NDArray[np.float32]) -> NDArray[np.uint8]:
         """The frame [rows, columns, 3] with the window at this place and a line from where it was."""
         self._canvas.restore_region(self._background)
-        trail = np.stack([self._record.reads[self._step, :2], window[:2]])
-        (line,) = self._axes.plot(trail[:, 0], trail[:, 1], color=READ, linewidth=1.3, alpha=0.8)
-        rectangle = draw_window(self._axes, window, width=2.6)
-        for artist in (line, rectangle):
+        across, down = np.stack([self._before, window[:2]]).T
+        (line,) = self._axes.plot(across, down, color=READ, linewidth=1.3, alpha=0.8)
+        for artist in (line, draw_window(self._axes, window, width=2.6)):
             self._axes.draw_artist(artist)
             artist.remove()
         return np.asarray(self._canvas.buffer_rgba())[:, :, :3].copy()
 
 
-def _ease(share: float) -> float:
-    """Slow at both ends."""
-    return share * share * (3 - 2 * share)
-
-
 def _draw_step(record: Record, step: int) -> tuple[Figure, Axes]:
     """The state after `step` (counted from 0) without its window, and the axes the window belongs to."""
-    _, rows, columns = record.config.image_shape
-    around = margin_for(record)
-    across, down = columns + 2 * around[0], rows + 2 * around[1]
-    shape = across / max(across, down), down / max(across, down)
-    names = 0.45 + 0.085 * max(len(shortened(name)) for name in record.class_names)
-    left = EDGE + IMAGE * shape[0] + GAP
+    image, canvas = matted_size(record, IMAGE), matted_size(record, SMALL)
+    around, names = margin_for(record), name_room(record)
+    left = EDGE + image[0] + GAP
     bars_left = left + SMALL + GAP + names
     bars = min(max(2.0, 0.27 * len(classes_shown(record))), IMAGE - 0.25)
     figure = new_figure(bars_left + BARS + EDGE, HEAD + CAPTION + IMAGE + EDGE)
     _draw_heading(figure, record, step)
-    axes = _draw_image(figure, record, step, (IMAGE * shape[0], IMAGE * shape[1]))
-    _draw_glimpse(figure, record, step, left)
-    top = HEAD + SMALL + WINNER + CAPTION
-    write(figure, left, top + CAPTION / 2, "canvas", fontsize=8, color=MUTED)
-    canvas = panel(figure, left, top + CAPTION, SMALL * shape[0], SMALL * shape[1])
-    show_picture(canvas, record.canvases[step], around)
-    if record.writes is not None:
-        draw_window(canvas, record.writes[step], WRITE, dashed=True, width=1.4)
-    write(figure, bars_left - names + 0.2, HEAD + CAPTION / 2, "score", fontsize=8, color=MUTED)
-    draw_scores(panel(figure, bars_left, HEAD + CAPTION, BARS, bars), record, step + 1)
-    return figure, axes
-
-
-def _draw_heading(figure: Figure, record: Record, step: int) -> None:
-    """How far it is; at the end the answer."""
-    last = step == record.steps - 1
-    text = answer_in_words(record) if last else f"glimpse {step + 1} of {record.steps}"
-    write(figure, EDGE, 0.34, text, fontsize=14, weight="bold", color=INK if last else MUTED)
-    if last and record.right is not None:
-        verdict = "✓ right" if record.right else f"✗ it is {in_words(record.truth or (), record)}"
-        colour = CHOSEN if record.right else WRONG
-        across = figure.get_size_inches()[0]
-        write(figure, across - EDGE, 0.34, verdict, fontsize=11, weight="bold", color=colour, ha="right")
-
-
-def _draw_image(figure: Figure, record: Record, step: int, size: tuple[float, float]) -> Axes:
-    """The image with where the window has been."""
-    write(figure, EDGE, HEAD + CAPTION / 2, "where it looks", fontsize=8, color=MUTED)
-    axes = panel(figure, EDGE, HEAD + CAPTION, *size)
-    show_picture(axes, record.image, margin_for(record))
+    top = HEAD + CAPTION
+    write(figure, EDGE, top - CAPTION / 2, "where it looks", color=MUTED)
+    axes = panel(figure, EDGE, top, *image)
+    show_image(axes, record.image, around)
     trail = record.reads[: step + 1]
     axes.plot(trail[:, 0], trail[:, 1], "o-", color=READ, linewidth=1.3, alpha=0.8, markersize=4, zorder=4)
     for square in record.reads[:step]:
         draw_window(axes, square, FAINT, width=0.8, alpha=0.45)
-    return axes
+    _draw_glimpse(figure, record, step, left)
+    below = top + SMALL + WINNER
+    write(figure, left, below + CAPTION / 2, "canvas", color=MUTED)
+    written = panel(figure, left, below + CAPTION, *canvas)
+    show_image(written, record.canvases[step], around)
+    if record.writes is not None:
+        draw_window(written, record.writes[step], WRITE, dashed=True, width=1.4)
+    write(figure, bars_left - names + 0.2, top - CAPTION / 2, "score", color=MUTED)
+    draw_scores(panel(figure, bars_left, top, BARS, bars), record, step + 1)
+    return figure, axes
+
+
+def _draw_heading(figure: Figure, record: Record, step: int) -> None:
+    """How far it is; at the end the answer and whether it is right."""
+    last = step == record.steps - 1
+    text = record.answer if last else f"glimpse {step + 1} of {record.steps}"
+    write(figure, EDGE, 0.34, text, 14, weight="bold", color=INK if last else MUTED)
+    if last and record.verdict:
+        right = figure.get_size_inches()[0] - EDGE
+        verdict, colour = record.verdict.replace("wrong: ", ""), RIGHT if record.right else WRONG
+        write(figure, right, 0.34, verdict, 11, weight="bold", color=colour, ha="right")
 
 
 def _draw_glimpse(figure: Figure, record: Record, step: int, left: float) -> None:
     """The glimpse, and below it the winning capsule with its length."""
-    write(figure, left, HEAD + CAPTION / 2, "glimpse", fontsize=8, color=MUTED)
+    write(figure, left, HEAD + CAPTION / 2, "glimpse", color=MUTED)
     rows, columns = record.glimpses.shape[1:3]
-    share = SMALL / max(rows, columns)
-    axes = panel(figure, left, HEAD + CAPTION, columns * share, rows * share)
-    show_picture(axes, record.glimpses[step])
+    axes = panel(figure, left, HEAD + CAPTION, *fit_in(SMALL, columns, rows))
+    show_image(axes, record.glimpses[step])
     frame(axes, READ, 2)
     glimpse, top = record.prediction.glimpses[step], HEAD + CAPTION + SMALL
-    colour = CHOSEN if glimpse.winner in record.class_names else MUTED
-    length = f"length {glimpse.length:.2f}"
-    write(figure, left, top + 0.18, shortened(glimpse.winner), fontsize=11, weight="bold")
-    write(figure, left + SMALL, top + 0.18, length, fontsize=7.5, color=MUTED, ha="right")
+    write(figure, left, top + 0.18, shortened(glimpse.winner), 11, weight="bold")
+    write(figure, left + SMALL, top + 0.18, f"length {glimpse.length:.2f}", 7.5, color=MUTED, ha="right")
+    colour = RIGHT if glimpse.winner in record.class_names else MUTED
     draw_gauge(panel(figure, left, top + 0.31, SMALL, 0.1), glimpse.length, colour)

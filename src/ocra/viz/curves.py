@@ -16,9 +16,9 @@ from ocra.viz.style import (
     BLUE,
     FAINT,
     GREEN,
-    INK,
     MUTED,
     ORANGE,
+    PALETTE,
     PURPLE,
     VERMILLION,
     new_figure,
@@ -29,7 +29,6 @@ from ocra.viz.style import (
 WIDTH, HEIGHT = 4.4, 2.5
 COLOURS = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE)
 """Blue and vermillion first: no kind of colour blindness confuses them."""
-MARKERS = ("", "o", "s", "^", "D")
 
 
 @dataclass(frozen=True)
@@ -47,13 +46,12 @@ def draw_curves(curves: Sequence[Curve], *, percent: bool = False, logarithmic: 
     """Lines over the images seen, each named at its end; on a logarithmic axis only what is above zero."""
     if logarithmic:
         curves = [_above_zero(curve) for curve in curves]
+    room = 0.2 + (0.072 * max(len(curve.name) for curve in curves) if len(curves) > 1 else 0)
     with styled():
         figure = new_figure(WIDTH, HEIGHT, paper="none")
-        axes = panel(figure, 0.52, 0.12, WIDTH - 0.52 - _room_for_names(curves), HEIGHT - 0.12 - 0.46)
+        axes = panel(figure, 0.52, 0.12, WIDTH - 0.52 - room, HEIGHT - 0.12 - 0.46)
         for number, curve in enumerate(curves):
-            style: dict[str, Any] = (
-                {"marker": MARKERS[number % len(MARKERS)] or "o", "markersize": 3.5} if curve.marked else {}
-            )
+            style: dict[str, Any] = {"marker": "o", "markersize": 3.5} if curve.marked else {}
             colour = COLOURS[number % len(COLOURS)]
             axes.plot(curve.x, curve.y, color=colour, linewidth=1.8, solid_joinstyle="round", **style)
         if logarithmic:
@@ -80,20 +78,15 @@ def _above_zero(curve: Curve) -> Curve:
     return replace(curve, x=[x for x, _ in points], y=[y for _, y in points])
 
 
-def _room_for_names(curves: Sequence[Curve]) -> float:
-    return 0.2 + (0.072 * max(len(curve.name) for curve in curves) if len(curves) > 1 else 0)
-
-
 def _name_lines(axes: Axes, curves: Sequence[Curve]) -> None:
     """Names at the ends of the lines, moved apart where they would touch."""
     if len(curves) < 2:
         return
     to_screen = axes.transData.transform
     ends = sorted((float(to_screen((curve.x[-1], curve.y[-1]))[1]), k) for k, curve in enumerate(curves))
-    apart = 12.0
     placed: list[float] = []
     for height, _ in ends:
-        placed.append(max(height, placed[-1] + apart) if placed else height)
+        placed.append(max(height, placed[-1] + 12) if placed else height)
     bottom, top = axes.bbox.y0, axes.bbox.y1
     surplus = max(0.0, placed[-1] - top)
     for (_, k), height in zip(ends, placed, strict=True):
@@ -111,19 +104,6 @@ def _short_number(value: float, _: int = 0) -> str:
     return f"{value:g}"
 
 
-# Colours of the drawing that the page replaces by its own, so that dark pages get light lines.
-PAGE_COLOURS = {
-    INK: "currentColor",
-    MUTED: "var(--muted)",
-    FAINT: "var(--line)",
-    BLUE: "var(--blue)",
-    VERMILLION: "var(--vermillion)",
-    GREEN: "var(--green)",
-    PURPLE: "var(--purple)",
-    ORANGE: "var(--orange)",
-}
-
-
 def to_svg(figure: Figure, name: str, description: str) -> str:
     """A figure as an SVG element to put into a page; `name` keeps its ids apart from those of others."""
     text = io.StringIO()
@@ -133,8 +113,7 @@ def to_svg(figure: Figure, name: str, description: str) -> str:
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
     svg = re.sub(r'\b(id="|href="#|url\(#)', rf"\g<1>{name}-", svg)
-    for colour, variable in PAGE_COLOURS.items():
-        svg = re.sub(re.escape(colour), variable, svg, flags=re.IGNORECASE)
-    svg = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", svg, count=1)
-    svg = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", svg, count=1)
+    for name_of_colour, (light, _) in PALETTE.items():  # so that dark pages get light lines
+        svg = re.sub(light, f"var(--ocra-{name_of_colour})", svg, flags=re.IGNORECASE)
+    svg = re.sub(r'(<svg[^>]*?) width="[^"]*" height="[^"]*"', r"\1", svg, count=1)
     return svg.replace("<svg", f'<svg role="img" aria-label="{description}"', 1)

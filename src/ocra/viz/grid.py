@@ -1,55 +1,65 @@
-"""Many images at once: inputs above, reconstructions below, errors framed, as in the paper's supplement."""
+"""Sheets of many images: results as in the paper's supplement, samples of a task, where the model looks."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
 
+import matplotlib
+import numpy as np
 from matplotlib.figure import Figure
+from PIL import Image, ImageDraw, ImageFont
+from torch import Tensor
 
-from ocra.viz.panels import frame, show_picture
+from ocra.data.task import Batch
+from ocra.viz.panels import draw_window, frame, show_image
 from ocra.viz.record import Record
-from ocra.viz.style import FAINT, INK, MUTED, WRONG, new_figure, panel, styled, write
+from ocra.viz.style import FAINT, INK, MUTED, READ, WRONG, fit_in, new_figure, panel, styled, write
 
-PANEL = 0.86
-GAP = 0.09
-CAPTION = 0.2
-EDGE = 0.3
-HEAD = 0.92
-SECTION = 0.34
-LINE = 0.17
+PANEL, GAP, EDGE, HEAD = 0.86, 0.09, 0.3, 0.92
+"""Inches, as all sizes in figures."""
+CAPTION, SECTION, LINE = 0.2, 0.34, 0.17
 
 
-def draw_grid(records: list[Record], title: str = "", columns: int = 10) -> Figure:
-    """Inputs with what is in them, then reconstructions with what the model says; errors are listed."""
+def draw_results(records: Sequence[Record], title: str = "", columns: int = 10) -> Figure:
+    """Inputs with what is in them, then reconstructions with what the model says; errors framed and listed."""
     columns = min(columns, len(records))
     rows = math.ceil(len(records) / columns)
-    _, height, width = records[0].config.image_shape
-    size = PANEL * width / max(height, width), PANEL * height / max(height, width)
+    width, height = fit_in(PANEL, records[0].config.width, records[0].config.height)
     across = max(EDGE * 2 + columns * (PANEL + GAP) - GAP, 5.0)
-    listed = error_lines(records)
-    list_columns = max(1, int((across - 2 * EDGE) / (0.07 * max(map(len, listed), default=1) + 0.2)))
-    cell = size[1] + CAPTION + GAP
+    cell = height + CAPTION + GAP
     section = SECTION + rows * cell
-    list_height = 0.34 + LINE * math.ceil(len(listed) / list_columns) if listed else 0.0
-    total = HEAD + 2 * section + list_height + EDGE
+    errors = error_lines(records)
+    error_columns = max(1, int((across - 2 * EDGE) / (0.07 * max(map(len, errors), default=1) + 0.2)))
+    error_rows = math.ceil(len(errors) / error_columns)
     with styled():
-        figure = new_figure(across, total)
-        wrong = [record for record in records if record.right is False]
-        write(figure, EDGE, 0.34, _heading(records, len(wrong)), fontsize=13, weight="bold")
-        write(figure, EDGE, 0.62, title, fontsize=8, color=MUTED)
+        figure = new_figure(across, HEAD + 2 * section + (0.34 + LINE * error_rows if errors else 0) + EDGE)
+        write(figure, EDGE, 0.34, _heading(records, len(errors)), 13, weight="bold")
+        write(figure, EDGE, 0.62, title, color=MUTED)
         for part, name in enumerate(("inputs, with what is there", "reconstructions, with the answer")):
             top = HEAD + part * section
-            write(figure, EDGE, top + 0.1, name, fontsize=8.5, color=MUTED)
+            write(figure, EDGE, top + 0.1, name, 8.5, color=MUTED)
             for number, record in enumerate(records):
                 row, column = divmod(number, columns)
-                place = EDGE + column * (PANEL + GAP), top + SECTION - 0.1 + row * cell
-                _draw_cell(figure, record, place, size, reconstruction=bool(part))
-        if listed:
-            _draw_errors(figure, listed, HEAD + 2 * section + 0.16, list_columns)
+                left, place = EDGE + column * (PANEL + GAP), top + SECTION - 0.1 + row * cell
+                axes = panel(figure, left + (PANEL - width) / 2, place, width, height)
+                show_image(axes, record.canvas if part else record.image)
+                if record.right is False:
+                    frame(axes, WRONG, 2.4)
+                _write_caption(figure, record, bool(part), left + PANEL / 2, place + height + 0.11)
+        if errors:
+            top = HEAD + 2 * section + 0.16
+            write(figure, EDGE, top, "errors", 8.5, color=MUTED)
+            for number, line in enumerate(errors):
+                column, row = divmod(number, error_rows)
+                left = EDGE + column * (across - 2 * EDGE) / error_columns
+                write(figure, left, top + 0.24 + LINE * row, line, 7.5, color=INK)
     return figure
 
 
-def _heading(records: list[Record], wrong: int) -> str:
+def _heading(records: Sequence[Record], wrong: int) -> str:
     if records[0].truth is None:
         return f"{len(records)} images"
     if wrong == len(records):  # most often they were chosen for that
@@ -57,49 +67,91 @@ def _heading(records: list[Record], wrong: int) -> str:
     return f"{len(records) - wrong} of {len(records)} right" if wrong else f"All {len(records)} right"
 
 
-def _draw_cell(
-    figure: Figure,
-    record: Record,
-    place: tuple[float, float],
-    size: tuple[float, float],
-    reconstruction: bool,
-) -> None:
-    """One image or its reconstruction, with words below."""
-    left, top = place
-    width, height = size
-    axes = panel(figure, left + (PANEL - width) / 2, top, width, height)
-    show_picture(axes, record.canvas if reconstruction else record.image)
-    wrong = record.right is False
-    if wrong:
-        frame(axes, WRONG, 2.4)
-    labels = record.prediction.labels if reconstruction else (record.truth or ())
+def _write_caption(figure: Figure, record: Record, is_answer: bool, middle: float, top: float) -> None:
+    """What is in the image or, below its reconstruction, what the model says."""
+    labels, wrong = record.prediction.labels if is_answer else record.truth or (), record.right is False
     text = _caption(labels, record)
-    if wrong and reconstruction:
+    if wrong and is_answer:
         text = f"✗ {text}"
     style = {"weight": "bold", "color": WRONG} if wrong else {"color": INK if labels else FAINT}
-    fit = min(8.0, 8.0 * PANEL / (0.075 * max(len(text), 1)))
-    write(figure, left + PANEL / 2, top + height + 0.11, text, fontsize=fit, ha="center", **style)
+    write(figure, middle, top, text, min(8.0, 8.0 * PANEL / (0.075 * len(text))), ha="center", **style)
 
 
-def _caption(labels: tuple[str, ...], record: Record) -> str:
-    if record.config.readout_digits:
-        return "".join(labels) or "–"
-    return " ".join(sorted(labels)) or "–"
+def _caption(labels: Sequence[str], record: Record) -> str:
+    return ("".join(labels) if record.is_number else " ".join(sorted(labels))) or "–"
 
 
-def error_lines(records: list[Record]) -> list[str]:
+def error_lines(records: Sequence[Record]) -> list[str]:
     """Each error in words: which image, what is there, what the model says."""
-    wrong = [record for record in records if record.right is False]
-    said = [_caption(record.prediction.labels, record) for record in wrong]
-    there = [_caption(record.truth or (), record) for record in wrong]
-    return [f"{record.title}: {a} taken for {b}" for record, a, b in zip(wrong, there, said, strict=True)]
+    return [
+        f"{record.title}: {_caption(record.truth or (), record)} taken for "
+        f"{_caption(record.prediction.labels, record)}"
+        for record in records
+        if record.right is False
+    ]
 
 
-def _draw_errors(figure: Figure, lines: list[str], top: float, columns: int) -> None:
-    """The list of errors, in columns."""
-    width = (figure.get_size_inches()[0] - 2 * EDGE) / columns
-    write(figure, EDGE, top, "errors", fontsize=8.5, color=MUTED)
-    rows = math.ceil(len(lines) / columns)
-    for number, line in enumerate(lines):
-        column, row = divmod(number, rows)
-        write(figure, EDGE + column * width, top + 0.24 + LINE * row, line, fontsize=7.5, color=INK)
+def draw_gaze(records: Sequence[Record]) -> Figure:
+    """For each step the mean image, the centre of every window as a dot, and the mean window."""
+    side, gap, edge, caption = 1.35, 0.14, 0.1, 0.26
+    steps = records[0].steps
+    columns = min(steps, 6)
+    mean = np.mean([record.image for record in records], axis=0)
+    mean = 0.55 * mean / max(float(mean.max()), 1e-6)  # dim, so that the dots stand out
+    reads = np.stack([record.reads for record in records])  # [images, steps, 3]
+    size = fit_in(side, records[0].config.width, records[0].config.height)
+    cell = size[1] + caption + gap
+    with styled():
+        figure = new_figure(
+            2 * edge + columns * (side + gap) - gap, 2 * edge + math.ceil(steps / columns) * cell - gap
+        )
+        for step in range(steps):
+            row, column = divmod(step, columns)
+            left, top = edge + column * (side + gap), edge + row * cell
+            x, y, width = reads[:, step].T
+            write(figure, left, top + 0.1, f"step {step + 1}")
+            write(figure, left + side, top + 0.1, f"window {width.mean():.0f} px", 7, color=MUTED, ha="right")
+            axes = panel(figure, left + (side - size[0]) / 2, top + caption, *size)
+            show_image(axes, mean)
+            axes.plot(x, y, "o", color=READ, markersize=1.8, alpha=0.5, markeredgewidth=0)
+            draw_window(axes, reads[:, step].mean(0), width=1.3)
+    return figure
+
+
+def sample_captions(batch: Batch, class_names: tuple[str, ...]) -> list[str]:
+    """What is in each image: its class names, each as often as it occurs; of a house number, the number."""
+    between = "" if batch.sequence is not None else "  "
+    return [between.join(names) for names in batch.names(class_names)]
+
+
+def draw_samples(batch: Batch, class_names: tuple[str, ...], columns: int = 8) -> Image.Image:
+    """The images of a batch in rows of `columns`, enlarged, pixel by pixel, each with its classes beneath."""
+    side, gap, line = 144, 8, 21
+    columns = min(columns, len(batch))
+    rows = math.ceil(len(batch) / columns)
+    width, height = (
+        max(1, round(pixels)) for pixels in fit_in(side, batch.images.shape[3], batch.images.shape[2])
+    )
+    across, down = width + gap, height + line + gap
+    sheet = Image.new("RGB", (columns * across + gap, rows * down + gap), "white")
+    pen = ImageDraw.Draw(sheet)
+    for number, (image, caption) in enumerate(
+        zip(batch.images, sample_captions(batch, class_names), strict=True)
+    ):
+        x, y = gap + number % columns * across, gap + number // columns * down
+        sheet.paste(_as_pillow(image).resize((width, height), Image.Resampling.NEAREST), (x, y))
+        while caption and _font().getlength(caption) > width:  # cut with an ellipsis where it is too wide
+            caption = caption.rstrip("…")[:-1] + "…" if len(caption) > 2 else ""
+        pen.text((x + width // 2, y + height + line // 2), caption, fill="black", font=_font(), anchor="mm")
+    return sheet
+
+
+def _as_pillow(image: Tensor) -> Image.Image:
+    """An image [channels, height, width] in [0, 1] for Pillow."""
+    pixels = (image * 255).round().byte().permute(1, 2, 0).numpy()
+    return Image.fromarray(np.repeat(pixels, 3 // pixels.shape[2], axis=2))
+
+
+@lru_cache(maxsize=1)
+def _font() -> ImageFont.FreeTypeFont:
+    return ImageFont.truetype(str(Path(matplotlib.get_data_path()) / "fonts" / "ttf" / "DejaVuSans.ttf"), 15)

@@ -1,4 +1,4 @@
-"""The small pictures that figures are made of: images with windows, paths, bars, gauges."""
+"""The panels that figures are made of: images with windows, paths, gauges, bars of scores."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 
 from ocra.viz.record import Record
-from ocra.viz.style import BLACK, CHOSEN, FAINT, INK, MAT, MUTED, PAPER, READ, WRONG
+from ocra.viz.style import BLACK, FAINT, INK, MAT, MUTED, READ, RIGHT, WHITE, WRONG, fit_in
 
 Square = Sequence[float] | NDArray[np.float32]
 MOST_BARS = 20
@@ -23,13 +23,13 @@ FURTHEST = 0.15
 """A window may reach this share of the image's side beyond it before its far end is left out of the view."""
 
 
-def show_picture(axes: Axes, picture: NDArray[Any], margin: tuple[float, float] = (0.0, 0.0)) -> None:
+def show_image(axes: Axes, image: NDArray[Any], margin: tuple[float, float] = (0.0, 0.0)) -> None:
     """An image [rows, columns] or [rows, columns, channels], with a mat of `margin` pixels along x and y."""
-    if picture.ndim == 3 and picture.shape[2] == 1:
-        picture = picture[:, :, 0]
-    rows, columns = picture.shape[:2]
-    highest = 255 if picture.dtype == np.uint8 else 1
-    axes.imshow(picture, cmap="gray", vmin=0, vmax=highest, interpolation="nearest", zorder=0, aspect="auto")
+    if image.ndim == 3 and image.shape[2] == 1:
+        image = image[:, :, 0]
+    rows, columns = image.shape[:2]
+    highest = 255 if image.dtype == np.uint8 else 1
+    axes.imshow(image, cmap="gray", vmin=0, vmax=highest, interpolation="nearest", zorder=0, aspect="auto")
     axes.set_xlim(-0.5 - margin[0], columns - 0.5 + margin[0])
     axes.set_ylim(rows - 0.5 + margin[1], -0.5 - margin[1])
     axes.set_facecolor(MAT)
@@ -44,7 +44,7 @@ def bare(axes: Axes) -> None:
 
 
 def frame(axes: Axes, colour: str, width: float = 1.6) -> None:
-    """A frame around a picture."""
+    """A frame around an image."""
     axes.spines[:].set_visible(True)
     axes.spines[:].set_color(colour)
     axes.spines[:].set_linewidth(width)
@@ -66,7 +66,7 @@ def draw_window(
         fill=False, edgecolor=colour, linewidth=width, alpha=alpha, zorder=3,
         linestyle=(0, (2.5, 1.5)) if dashed else "solid",
     )  # fmt: skip
-    # A dark hem keeps the line visible on light pictures.
+    # A dark hem keeps the line visible on light images.
     rectangle.set_path_effects(
         [effects.Stroke(linewidth=width + 1.0, foreground=BLACK, alpha=0.4), effects.Normal()]
     )
@@ -91,23 +91,28 @@ def margin_for(record: Record) -> tuple[float, float]:
     return (max(margins), max(margins)) if height == width else (margins[0], margins[1])
 
 
-def draw_path(axes: Axes, squares: NDArray[np.float32], *, windows: bool = True, size: float = 6.5) -> None:
+def matted_size(record: Record, side: float) -> tuple[float, float]:
+    """Width and height in inches of the image with its margin, the longer one being `side`."""
+    across, down = margin_for(record)
+    return fit_in(side, record.config.width + 2 * across, record.config.height + 2 * down)
+
+
+def draw_path(axes: Axes, squares: NDArray[np.float32]) -> None:
     """Numbered fixations joined by a line, with the windows faint behind them."""
-    if windows:
-        for square in squares:
-            draw_window(axes, square, width=0.9, alpha=0.55 if len(squares) <= 6 else 0.35)
-    axes.plot(squares[:, 0], squares[:, 1], color=PAPER, linewidth=2.4, zorder=4, solid_capstyle="round")
+    for square in squares:
+        draw_window(axes, square, width=0.9, alpha=0.55 if len(squares) <= 6 else 0.35)
+    axes.plot(squares[:, 0], squares[:, 1], color=WHITE, linewidth=2.4, zorder=4, solid_capstyle="round")
     axes.plot(squares[:, 0], squares[:, 1], color=READ, linewidth=1.3, zorder=5, solid_capstyle="round")
-    badge = {"boxstyle": "round,pad=0.22,rounding_size=0.75", "fc": READ, "ec": PAPER, "linewidth": 0.9}
+    badge = {"boxstyle": "round,pad=0.22,rounding_size=0.75", "fc": READ, "ec": WHITE, "linewidth": 0.9}
     (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
     for first, steps in _at_one_place(axes, squares).items():
         text = _numbers(steps)
-        # A badge stays inside the picture, also where a look goes out of it.
+        # A badge stays inside the image, also where a look goes out of it.
         edge = (0.05 + 0.012 * len(text)) * (right - left)
         x = min(max(squares[first, 0], left + edge), right - edge)
         y = min(max(squares[first, 1], top + edge), bottom - edge)
         axes.text(
-            x, y, text, ha="center", va="center_baseline", fontsize=size, weight="bold", color=BLACK,
+            x, y, text, ha="center", va="center_baseline", fontsize=6.5, weight="bold", color=BLACK,
             zorder=7, bbox=badge,
         )  # fmt: skip
 
@@ -162,10 +167,10 @@ def draw_scores(axes: Axes, record: Record, upto: int | None = None) -> None:
     longest = max(float(record.lengths[:, : record.config.classes].sum(0).max()), 1e-3)
     for row, (k, name) in enumerate(zip(shown, names, strict=True)):
         said = name in chosen
-        colour = WRONG if said and name in mistakes(record) else CHOSEN if said else FAINT
+        colour = WRONG if said and name in mistakes(record) else RIGHT if said else FAINT
         start = 0.0
         for length in record.lengths[:steps, k]:
-            axes.barh(row, length, left=start, height=0.68, color=colour, edgecolor=PAPER, linewidth=0.6)
+            axes.barh(row, length, left=start, height=0.68, color=colour, edgecolor=WHITE, linewidth=0.6)
             start += float(length)
         if start >= 0.005:
             weight, tone = ("bold", INK) if said else ("normal", MUTED)
@@ -218,7 +223,7 @@ def legend_of_scores(record: Record) -> list[tuple[Line2D, str]]:
         return Line2D([], [], color=colour, linewidth=5, solid_capstyle="butt")
 
     wrong = set(mistakes(record))
-    entries = [(block(CHOSEN), "answer")] if set(record.prediction.labels) - wrong else []
+    entries = [(block(RIGHT), "answer")] if set(record.prediction.labels) - wrong else []
     if wrong:
         entries.append((block(WRONG), "wrong answer"))
     if record.truth is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -11,9 +12,9 @@ from torch import Tensor
 
 from ocra.config import ModelConfig
 from ocra.images.fitting import Prepared
+from ocra.model.ocra import OCRA
 from ocra.model.trace import Trace, Windows
-from ocra.model.weights import ModelInfo
-from ocra.prediction import Prediction, decode
+from ocra.prediction import Prediction, decode, run
 
 Floats = NDArray[np.float32]
 
@@ -46,7 +47,7 @@ class Record:
     truth: tuple[str, ...] | None = None
     """What is in the image, where that is known."""
     prepared: Prepared | None = field(default=None, repr=False)
-    """The user's own picture, where the image was made from one."""
+    """The user's own image, where the model's was made from one."""
 
     @property
     def steps(self) -> int:
@@ -54,64 +55,86 @@ class Record:
         return len(self.lengths)
 
     @property
+    def is_number(self) -> bool:
+        """Whether the answer is a number, read from left to right."""
+        return bool(self.config.readout_digits)
+
+    @property
     def right(self) -> bool | None:
         """Whether the answer is right; None where the truth is not known."""
         if self.truth is None:
             return None
-        if self.config.readout_digits:
+        if self.is_number:
             return self.prediction.labels == self.truth
         return sorted(self.prediction.labels) == sorted(self.truth)
 
+    @property
+    def answer(self) -> str:
+        """What the model says, as a sentence without its full stop."""
+        said = in_words(self.prediction.labels, self.is_number)
+        return f"It {'reads' if self.is_number else 'sees'} {said}"
+
+    @property
+    def verdict(self) -> str:
+        """Whether the answer is right, and if not what is; empty where the truth is not known."""
+        if self.right is None:
+            return ""
+        return "✓ right" if self.right else f"✗ wrong: it is {in_words(self.truth or (), self.is_number)}"
+
+
+def in_words(labels: Sequence[str], is_number: bool = False) -> str:
+    """Objects as a person would list them (3 and 8); the digits of a number as the number."""
+    if not labels:
+        return "no number" if is_number else "nothing"
+    return "".join(labels) if is_number else " and ".join(filter(None, [", ".join(labels[:-1]), labels[-1]]))
+
 
 def records(
-    trace: Trace,
+    model: OCRA,
     images: Tensor,
-    config: ModelConfig,
-    info: ModelInfo,
     *,
-    truths: list[tuple[str, ...]] | None = None,
-    titles: list[str] | None = None,
-    prepared: list[Prepared] | None = None,
+    glimpses: int | None = None,
+    trace: Trace | None = None,
+    truths: Sequence[tuple[str, ...]] | None = None,
+    titles: Sequence[str] | None = None,
+    prepared: Sequence[Prepared] | None = None,
 ) -> list[Record]:
-    """One record for each image of a pass made with record=True."""
+    """Show images [batch, channels, height, width] to a model: one record for each.
+
+    trace: a pass over these images that was made already, with record=True.
+    """
+    config, info = model.config, model.info
+    trace = trace or run(model, images, glimpses)
     assert trace.glimpses is not None and trace.canvases is not None and trace.attended is not None
-    batch = len(images)
     predictions = decode(trace, config, info)
     looked_at = trace.attended / trace.attended.amax((1, 2, 3), keepdim=True).clamp(min=1e-6)
-    reads, writes = (
-        _squares(trace.read_windows, config.glimpse_size),
-        _squares(trace.write_windows, config.write_size),
-    )
-    whole = np.tile(
-        np.array(
-            [(config.width - 1) / 2, (config.height - 1) / 2, max(config.width, config.height) - 1],
-            np.float32,
-        ),
-        (trace.capsule_lengths.shape[1], 1),
-    )
+    reads = _squares(trace.read_windows, config.glimpse_size)
+    writes = _squares(trace.write_windows, config.write_size)
+    whole = [(config.width - 1) / 2, (config.height - 1) / 2, max(config.width, config.height) - 1]
+    everywhere = np.tile(np.array(whole, np.float32), (trace.capsule_lengths.shape[1], 1))
     return [
         Record(
             config=config,
-            image=_picture(images[i]),
-            glimpses=_picture(trace.glimpses[i]),
-            canvases=_picture(trace.canvases[i]),
-            canvas=_picture(trace.canvas[i]),
-            reads=whole if reads is None else reads[i],
+            image=_channels_last(images[i]),
+            glimpses=_channels_last(trace.glimpses[i]),
+            canvases=_channels_last(trace.canvases[i]),
+            canvas=_channels_last(trace.canvas[i]),
+            reads=everywhere if reads is None else reads[i],
             writes=None if writes is None else writes[i],
             lengths=trace.capsule_lengths[i].float().cpu().numpy(),
-            mask=_picture(looked_at[i]).mean(2) if info.masked else None,
+            mask=_channels_last(looked_at[i]).mean(2) if info.masked else None,
             prediction=predictions[i],
             class_names=info.class_names,
             title=titles[i] if titles else "",
             truth=truths[i] if truths else None,
             prepared=prepared[i] if prepared else None,
         )
-        for i in range(batch)
+        for i in range(len(images))
     ]
 
 
-def _picture(values: Tensor) -> Floats:
-    """Channels last, clipped to [0, 1]."""
+def _channels_last(values: Tensor) -> Floats:
+    """[…, channels, rows, columns] as […, rows, columns, channels], clipped to [0, 1]."""
     return values.detach().float().cpu().movedim(-3, -1).clamp(0, 1).numpy()
 
 

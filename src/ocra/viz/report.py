@@ -1,43 +1,57 @@
-"""One page about one training run: figures, curves, confusions, samples, scanpaths, config."""
+"""One web page about one training run: figures, curves, confusions, samples, scanpaths, config.
+
+The page stands alone: text, tables and images in one file, readable on a phone and in the dark.
+"""
 
 from __future__ import annotations
 
+import base64
 import dataclasses
+import io
 import json
 import os
+from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from matplotlib.figure import Figure
 
-from ocra.cli.sources import Network, load_network
 from ocra.data import Task, make_task
-from ocra.errors import OcraError
+from ocra.errors import OcraError, UsageError
 from ocra.evaluation import Evaluation, evaluate
 from ocra.files import write_text_atomically
-from ocra.prediction import run
+from ocra.images.reading import endings
+from ocra.model.ocra import OCRA
 from ocra.presets import Experiment
 from ocra.training.folder import read_spec
 from ocra.training.logging import read_log
-from ocra.viz import page
 from ocra.viz.curves import Curve, draw_curves, to_svg
 from ocra.viz.figure import draw_look
-from ocra.viz.gaze import draw_gaze
-from ocra.viz.grid import draw_grid
+from ocra.viz.grid import draw_gaze, draw_results
 from ocra.viz.record import Record, records
+from ocra.viz.style import css_variables
 
 Log = list[dict[str, Any]]
-SAMPLES = 20
-GAZES = 200
+SAMPLES, GAZES, HARDEST = 20, 200, 10
+LOSSES = {
+    "total": "loss", "margin": "margin_loss", "reconstruction": "reconstruction_loss",
+    "readout": "readout_loss", "share": "share_loss", "guide": "guide_loss",
+}  # fmt: skip
 
 
-def write_report(run: str | os.PathLike[str], out: str | os.PathLike[str], images: int = 2_000) -> None:
-    """Write one self-contained HTML page about the run in a folder.
+def report(
+    run: str | os.PathLike[str], out: str | os.PathLike[str] = "report.html", *, images: int = 2_000
+) -> Path:
+    """Write one self-contained HTML page about the run in a folder, and return its path.
 
     images: how many test images the best weights are scored on for confusions and samples; 0: none of that.
     A run that is still going on, or whose data cannot be found, gets the page without what is missing.
     """
+    endings(out, (".html", ".htm"))
+    if images < 0:
+        raise UsageError(f"The number of images must be at least 0, not {images}.")
     folder = Path(run)
     if not (folder / "config.json").is_file():
         raise OcraError(
@@ -45,14 +59,18 @@ def write_report(run: str | os.PathLike[str], out: str | os.PathLike[str], image
         )
     experiment, log = read_spec(folder / "config.json"), read_log(folder / "log.jsonl")
     summary = _read_summary(folder / "summary.json")
-    parts = [_heading(folder, experiment, log, summary), page.section("Curves", _curves(log))]
-    parts.append(page.section("Final figures", _final_figures(summary)))
-    parts += _about_weights(folder, experiment, images)
-    parts.append(page.section("Config", *_config(experiment, summary)))
+    parts = [
+        _heading(folder, experiment, log, summary),
+        _section("Curves", _curves(log)),
+        _section("Final figures", _final_figures(summary)),
+        *_about_weights(folder, experiment, images),
+        _section("Config", *_config(experiment, summary)),
+    ]
     try:
-        write_text_atomically(out, page.page(f"{experiment.name} · {folder.name}", parts))
+        write_text_atomically(out, _page(f"{experiment.name} · {folder.name}", parts))
     except OSError as error:
         raise OcraError(f"{out} could not be written: {error.strerror or error}.") from None
+    return Path(out)
 
 
 def _read_summary(path: Path) -> dict[str, Any]:
@@ -60,48 +78,44 @@ def _read_summary(path: Path) -> dict[str, Any]:
     if not path.is_file():
         return {}
     try:
-        return json.loads(path.read_text("utf-8"))
+        summary = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError) as error:
         raise OcraError(f"{path} cannot be read: {error}.") from None
+    if not isinstance(summary, dict):
+        raise OcraError(f"{path} is not the summary of a run.")
+    return summary
 
 
 def _heading(folder: Path, experiment: Experiment, log: Log, summary: dict[str, Any]) -> str:
     """What was trained, how far it got, and the figures to see first."""
     seen = log[-1]["images"] if log else 0
     validations = [line for line in log if "validation_error" in line]
-    state = "finished" if summary else "not finished"
+    speeds = [line["images_per_second"] for line in log if "images_per_second" in line]
     figures = []
-    test = (summary.get("test") or {}).get("best")
-    if test:
-        low, high = test["exact_error_interval"]
-        figures.append(
-            ("test error", _percent(test["exact_error"]), f"95 % interval {_percent(low)} – {_percent(high)}")
-        )
+    if test := (summary.get("test") or {}).get("best"):
+        interval = " – ".join(map(_percent, test["exact_error_interval"]))
+        figures.append(("test error", _percent(test["exact_error"]), f"95 % interval {interval}"))
     if validations:
         best = min(validations, key=lambda line: line["validation_error"])
-        figures.append(
-            ("best validation error", _percent(best["validation_error"]), f"after {best['images']:,} images")
-        )
+        value = _percent(best["validation_error"])
+        figures.append(("best validation error", value, f"after {best['images']:,} images"))
     if experiment.paper_error:
         remark = "mean ± sd of five runs" if "±" in experiment.paper_error else "quoted"
         figures.append(("the paper", f"{experiment.paper_error} %", remark))
-    share = seen / experiment.training.images
-    figures.append(("images seen", f"{seen:,}", f"{share:.0%} of {experiment.training.images:,}"))
+    planned = experiment.training.images
+    figures.append(("images seen", f"{seen:,}", f"{seen / planned:.0%} of {planned:,}"))
     if "cpu_seconds" in summary:
-        wall = summary.get("seconds", 0) / 3600
-        figures.append(
-            ("processor time", f"{summary['cpu_seconds'] / 3600:.2f} h", f"{wall:.2f} h on the clock")
-        )
-    speeds = [line["images_per_second"] for line in log if "images_per_second" in line]
+        wall = f"{summary.get('seconds', 0) / 3600:.2f} h on the clock"
+        figures.append(("processor time", f"{summary['cpu_seconds'] / 3600:.2f} h", wall))
     if speeds:
         figures.append(("speed", f"{np.median(speeds):.0f} / s", "images in training, median"))
     about = f"{experiment.description.rstrip('.')}. " if experiment.description else ""
     if experiment.training.start_from:
         source = Path(experiment.training.start_from).name
-        about += f"Went on from the weights {source}, whose images and hours are not counted here. "
-    about = escape(f"{about}Seed {experiment.seed}, {state}.")
+        about += f"Fine-tuned from the weights {source}, whose images and hours are not counted here. "
+    about += f"Seed {experiment.seed}, {'finished' if summary else 'not finished'}."
     title = escape(f"{experiment.name} · {folder.name}")
-    return f"<h1>{title}</h1><p class='muted'>{about}</p>{page.cards(figures)}"
+    return f"<h1>{title}</h1><p class='muted'>{escape(about)}</p>{_cards(figures)}"
 
 
 def _percent(share: float) -> str:
@@ -111,64 +125,77 @@ def _percent(share: float) -> str:
 def _curves(log: Log) -> str:
     """Error, loss, learning rate, gradient and speed over the images seen."""
 
-    def curve(name: str, key: str, marked: bool = False) -> Curve | None:
-        lines = [line for line in log if key in line and line[key] is not None]
-        return Curve(name, [n["images"] for n in lines], [n[key] for n in lines], marked) if lines else None
+    def curve(name: str, key: str, marked: bool = False) -> Curve:
+        lines = [line for line in log if line.get(key) is not None]
+        return Curve(name, [line["images"] for line in lines], [line[key] for line in lines], marked)
 
-    loss = [
-        ("total", "loss"), ("margin", "margin_loss"), ("reconstruction", "reconstruction_loss"),
-        ("readout", "readout_loss"), ("share", "share_loss"), ("guide", "guide_loss"),
-    ]  # fmt: skip
-    groups: list[tuple[str, str, list[Curve | None], dict[str, Any]]] = [
+    groups: list[tuple[str, str, list[Curve], dict[str, Any]]] = [
         ("error", "Image-level error",
          [curve("training", "error"), curve("validation", "validation_error", True)], {"percent": True}),
         ("loss", "Loss and its parts before weighting",
-         [curve(*names) for names in loss], {"logarithmic": True}),
+         [curve(*names) for names in LOSSES.items()], {"logarithmic": True}),
         ("rate", "Learning rate", [curve("learning rate", "learning_rate")], {}),
         ("gradient", "Norm of the gradient", [curve("gradient", "gradient_norm")], {}),
         ("speed", "Images per second", [curve("speed", "images_per_second")], {}),
     ]  # fmt: skip
-    drawn = []
-    for name, caption, lines, options in groups:
-        present = [line for line in lines if line is not None and any(line.y)]
-        if present:
-            drawn.append(page.drawing(caption, to_svg(draw_curves(present, **options), name, caption)))
-    return page.side_by_side(drawn) if drawn else "<p class='muted'>The log holds no report yet.</p>"
+    drawn = ""
+    for name, caption, curves, options in groups:
+        if present := [line for line in curves if any(line.y)]:
+            svg = to_svg(draw_curves(present, **options), name, caption)
+            drawn += f"<figure><figcaption>{caption}</figcaption>{svg}</figure>"
+    return f'<div class="two">{drawn}</div>' if drawn else "<p class='muted'>The log holds no report yet.</p>"
 
 
 def _final_figures(summary: dict[str, Any]) -> str:
     """The test figures that the run itself recorded."""
-    tests = summary.get("test") or {}
     rows = [
         (
             f"{which} weights", f"{t['n']:,}", _percent(t["exact_error"]),
-            " – ".join(_percent(value) for value in t["exact_error_interval"]),
+            " – ".join(map(_percent, t["exact_error_interval"])),
             _percent(t["object_error"]), f"{t['reconstruction_mse']:.5f}",
         )
-        for which, t in tests.items()
+        for which, t in (summary.get("test") or {}).items()
     ]  # fmt: skip
     head = ("", "test images", "exact error", "95 % interval", "object error", "reconstruction error")
-    return page.table("Measured by the run at its end", head, rows) if rows else ""
+    return _table("Measured by the run at its end", head, rows) if rows else ""
 
 
 def _about_weights(folder: Path, experiment: Experiment, images: int) -> list[str]:
     """What the best weights do with test images; a sentence where that cannot be shown."""
-    if images < 1 or not (folder / "weights" / "best").is_dir():
+    weights = folder / "weights" / "best"
+    if images < 1 or not weights.is_dir():
         return []
     try:
-        network = load_network(str(folder / "weights" / "best"))
+        model = OCRA.from_pretrained(str(weights))
         task = make_task(experiment.task, "test", 0)
-        result = evaluate(network.model, task, images=images)
+        result = evaluate(model, task, images=images)
     except OcraError as error:
         return [
-            page.section("Test images", f"<p class='muted'>They could not be shown: {escape(str(error))}</p>")
+            _section("Test images", f"<p class='muted'>They could not be shown: {escape(str(error))}</p>")
         ]
-    seen = _records(network, task, range(min(GAZES, len(task))))
+    seen = _look_at_first(model, task, min(GAZES, len(task)))
+    wrong = [record for record in seen if record.right is False][: SAMPLES // 2]
+    example = next((record for record in seen if record.right), seen[0])
+    first = "The first test images and their reconstructions"
+    gaze = f"Centres of the windows on {len(seen)} test images, with the mean window"
     return [
-        page.section(f"Best weights on {result.figures['n']:,} test images", *_confusion(result)),
-        page.section("Samples", *_samples(seen)),
-        page.section("Scanpaths", *_scanpaths(seen)),
+        _section(f"Best weights on {result.figures['n']:,} test images", *_confusion(result)),
+        _section(
+            "Samples",
+            _image(first, draw_results(seen[:SAMPLES], "in their order")),
+            _image("The first errors", draw_results(wrong, "in their order")) if wrong else "",
+        ),
+        _section(
+            "Scanpaths",
+            _image(gaze, draw_gaze(seen)),
+            _image("One image, step by step", draw_look(example), dpi=110),
+        ),
     ]
+
+
+def _look_at_first(model: OCRA, task: Task, number: int) -> list[Record]:
+    batch, titles = task.batch(range(number)), [f"image {i}" for i in range(number)]
+    return records(model, batch.images, truths=batch.names(task.class_names), titles=titles)
 
 
 def _confusion(result: Evaluation) -> list[str]:
@@ -176,61 +203,25 @@ def _confusion(result: Evaluation) -> list[str]:
     confusion = result.details["confusion"]
     counts = np.asarray(confusion["counts"])
     shares = counts / np.maximum(counts.sum(1, keepdims=True), 1)
-    names = confusion["true"]
     exact, single = _percent(result.exact_error), _percent(result.figures["object_error"])
     parts = [
         f"<p>Exact error {exact}, object error {single}.</p>",
         "<p class='muted'>Rows: what is there. Columns: what it was taken for, in percent.</p>",
     ]
-    if len(names) <= 30:
-        parts.append(page.heat_table(names, confusion["answered"], shares.tolist()))
+    if len(confusion["true"]) <= 30:
+        parts.append(_heat_table(confusion["true"], confusion["answered"], shares.tolist()))
     if result.details.get("pairs"):
-        worst = sorted(result.details["pairs"].items(), key=lambda item: -item[1]["error"])[:10]
+        worst = sorted(result.details["pairs"].items(), key=lambda item: -item[1]["error"])[:HARDEST]
         hard = [(pair, f"{v['n']:,}", _percent(v["error"])) for pair, v in worst]
-        parts.append(page.folded("Hardest pairs", page.table("", ("pair", "images", "error"), hard)))
+        parts.append(_folded("Hardest pairs", _table("", ("pair", "images", "error"), hard)))
     if result.details.get("lengths"):
         rows = [
             (length, f"{v['n']:,}", _percent(v["exact_error"]), _percent(v["digit_error"]))
             for length, v in result.details["lengths"].items()
         ]
         head = ("digits", "numbers", "exact error", "digit error")
-        parts.append(page.table("By length of the number", head, rows))
+        parts.append(_table("By length of the number", head, rows))
     return parts
-
-
-def _records(network: Network, task: Task, indices: range) -> list[Record]:
-    batch = task.batch(list(indices))
-    return records(
-        run(network.model, batch.images),
-        batch.images,
-        network.model.config,
-        network.info,
-        truths=batch.names(task.class_names),
-        titles=[f"image {i}" for i in indices],
-    )
-
-
-def _samples(seen: list[Record]) -> list[str]:
-    """The first images, and the first that go wrong."""
-    wrong = [record for record in seen if record.right is False][: SAMPLES // 2]
-    parts = [
-        page.photograph(
-            "The first test images and their reconstructions", draw_grid(seen[:SAMPLES], "in their order")
-        )
-    ]
-    if wrong:
-        parts.append(page.photograph("The first errors", draw_grid(wrong, "in their order")))
-    return parts
-
-
-def _scanpaths(seen: list[Record]) -> list[str]:
-    """Where it looks at each step, and one image from beginning to end."""
-    example = next((record for record in seen if record.right), seen[0])
-    caption = f"Centres of the windows on {len(seen)} test images, with the mean window"
-    return [
-        page.photograph(caption, draw_gaze(seen)),
-        page.photograph("One image, step by step", draw_look(example), dpi=110),
-    ]
 
 
 def _config(experiment: Experiment, summary: dict[str, Any]) -> list[str]:
@@ -238,9 +229,121 @@ def _config(experiment: Experiment, summary: dict[str, Any]) -> list[str]:
     parts = []
     for name in ("model", "task", "loss", "training"):
         rows = [(key, str(value)) for key, value in dataclasses.asdict(getattr(experiment, name)).items()]
-        parts.append(page.folded(name, page.table("", ("setting", "value"), rows)))
+        parts.append(_folded(name, _table("", ("setting", "value"), rows)))
     made_by = {**(summary.get("versions") or {}), "commit": summary.get("commit")}
-    rows = [(key, str(value)) for key, value in made_by.items() if value]
-    if rows:
-        parts.append(page.folded("versions", page.table("", ("", ""), rows)))
+    if rows := [(key, str(value)) for key, value in made_by.items() if value]:
+        parts.append(_folded("versions", _table("", ("", ""), rows)))
     return parts
+
+
+# The page in HTML.
+
+STYLE = """
+:root { color-scheme: light dark; }
+* { box-sizing: border-box; }
+body { margin: 0; background: var(--ocra-paper); color: var(--ocra-ink);
+  font: 16px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; }
+main { max-width: 66rem; margin: 0 auto; padding: 1.5rem 1rem 4rem; }
+h1 { font-size: 1.7rem; line-height: 1.2; margin: .5rem 0 .25rem; overflow-wrap: anywhere; }
+h2 { font-size: 1.15rem; margin: 2.4rem 0 .8rem; }
+p { margin: .4rem 0; }
+.muted, figcaption, caption { color: var(--ocra-muted); font-size: .9rem; }
+.cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(9.5rem, 1fr)); gap: .75rem;
+  margin: 1.2rem 0; }
+.card, figure, details { background: var(--ocra-card); border: 1px solid var(--ocra-line); border-radius: .7rem;
+  padding: .8rem 1rem; }
+.card b { display: block; font-size: 1.45rem; line-height: 1.3; font-variant-numeric: tabular-nums; }
+.card span { color: var(--ocra-muted); font-size: .85rem; display: block; }
+.two { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(20rem, 100%), 1fr)); gap: .75rem; }
+figure { margin: 0 0 .75rem; } .two figure { margin: 0; } figcaption { margin-bottom: .4rem; }
+figure svg { display: block; width: 100%; height: auto; }
+figure img { display: block; width: clamp(var(--least), 100%, var(--most)); max-width: none; height: auto;
+  background: #fff; border-radius: .35rem; }
+.scroll { overflow-x: auto; }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .92rem; }
+caption { text-align: left; padding-bottom: .4rem; }
+th, td { padding: .28rem .9rem .28rem 0; text-align: left; border-bottom: 1px solid var(--ocra-line); }
+td.n, th.n { text-align: right; } tr:last-child td { border-bottom: 0; }
+table.heat { border-collapse: separate; border-spacing: 2px; margin: .6rem 0; }
+table.heat td { text-align: center; padding: .3rem .4rem; min-width: 2.6rem; border: 0; border-radius: .25rem;
+  background: color-mix(in srgb, var(--c, transparent) calc(var(--v, 0) * 100%), transparent); }
+table.heat th { border: 0; padding: .2rem .45rem; text-align: center; font-weight: 600; }
+details { padding: .6rem 1rem; margin: .6rem 0; }
+summary { cursor: pointer; font-weight: 600; }
+"""
+
+
+def _page(title: str, parts: Iterable[str]) -> str:
+    """A whole page from parts that are HTML already."""
+    style = css_variables("(prefers-color-scheme: dark)") + STYLE
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{escape(title)}</title>\n<style>{style}</style>\n</head>\n<body>\n<main>\n"
+        + "\n".join(parts)
+        + "\n</main>\n</body>\n</html>\n"
+    )
+
+
+def _section(title: str, *parts: str) -> str:
+    """A heading and what belongs to it; nothing where nothing does."""
+    content = "\n".join(part for part in parts if part)
+    return f"<section><h2>{escape(title)}</h2>\n{content}</section>" if content else ""
+
+
+def _cards(figures: Sequence[tuple[str, str, str]]) -> str:
+    """Figures to see at a glance: name, value, remark."""
+    cards = "".join(
+        f'<div class="card"><span>{escape(name)}</span><b>{escape(value)}</b><span>{escape(note)}</span></div>'
+        for name, value, note in figures
+    )
+    return f'<div class="cards">{cards}</div>'
+
+
+def _table(caption: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table; columns after the first are numbers."""
+
+    def cells(tag: str, row: Sequence[str]) -> str:
+        made = (f"<{tag}{' class=n' if k else ''}>{escape(cell)}</{tag}>" for k, cell in enumerate(row))
+        return f"<tr>{''.join(made)}</tr>"
+
+    return (
+        f'<div class="scroll"><table><caption>{escape(caption)}</caption><thead>{cells("th", head)}</thead>'
+        f"<tbody>{''.join(cells('td', row) for row in rows)}</tbody></table></div>"
+    )
+
+
+def _heat_table(rows: Sequence[str], columns: Sequence[str], shares: Sequence[Sequence[float]]) -> str:
+    """Shares of each row in percent; what lies off the diagonal is shaded by how much it is."""
+    wrong = max((v for i, row in enumerate(shares) for j, v in enumerate(row) if i != j), default=0.0) or 1.0
+    body = ""
+    for i, row in enumerate(shares):
+        body += f"<tr><th>{escape(rows[i])}</th>"
+        for j, share in enumerate(row):
+            colour, depth = ("right", 0.18) if i == j else ("wrong", 0.75 * share / wrong)
+            text = f"{100 * share:.1f}" if share >= 0.0005 else "·"
+            body += f'<td style="--c:var(--ocra-{colour});--v:{depth:.3f}">{text}</td>'
+        body += "</tr>"
+    head = "".join(f"<th>{escape(name)}</th>" for name in columns)
+    return (
+        f'<div class="scroll"><table class="heat"><thead><tr><th></th>{head}</tr></thead>'
+        f"<tbody>{body}</tbody></table></div>"
+    )
+
+
+def _image(caption: str, figure: Figure, dpi: int = 130) -> str:
+    """A figure inside the page, as wide as the page; on a narrow screen it is moved sideways."""
+    file = io.BytesIO()
+    figure.savefig(file, format="png", dpi=dpi)
+    content = base64.b64encode(file.getvalue()).decode("ascii")
+    inches = float(figure.get_size_inches()[0])
+    size = f"--least:{min(4.4 * inches, 52):.0f}rem;--most:{7 * inches:.0f}rem"
+    return (
+        f'<figure style="{size}"><figcaption>{escape(caption)}</figcaption><div class="scroll">'
+        f'<img alt="{escape(caption)}" src="data:image/png;base64,{content}"></div></figure>'
+    )
+
+
+def _folded(title: str, content: str) -> str:
+    """Something to open."""
+    return f"<details><summary>{escape(title)}</summary>{content}</details>"

@@ -1,4 +1,4 @@
-"""The look of all pictures: colours that colour-blind people can tell apart, type, saving."""
+"""The look of every figure and page: one palette, type, placement in inches, saving."""
 
 from __future__ import annotations
 
@@ -16,22 +16,39 @@ from matplotlib.figure import Figure
 from ocra.errors import OcraError, UsageError
 from ocra.files import atomic_path
 
-# Okabe and Ito's colours (2008).
-ORANGE, SKY, GREEN, YELLOW = "#E69F00", "#56B4E9", "#009E73", "#F0E442"
+# Okabe and Ito's colours (2008), which colour-blind people can tell apart.
+ORANGE, SKY, GREEN = "#E69F00", "#56B4E9", "#009E73"
 BLUE, VERMILLION, PURPLE, BLACK = "#0072B2", "#D55E00", "#CC79A7", "#000000"
 
-READ, WRITE = ORANGE, SKY
-CHOSEN, WRONG = BLUE, VERMILLION
-INK, MUTED, FAINT, PAPER, MAT = "#1F2933", "#6B7280", "#C3C8CF", "#FFFFFF", "#EEF0F3"
+PALETTE = {
+    "read": (ORANGE, "#F0B429"),
+    "write": (GREEN, "#2FC79A"),
+    "right": (BLUE, SKY),
+    "wrong": (VERMILLION, "#FF8C42"),
+    "forced": (PURPLE, "#E0A0C4"),
+    "ink": ("#1F2933", "#E8EBEF"),
+    "muted": ("#5F6875", "#9AA4B0"),
+    "bar": ("#C3C8CF", "#5A6470"),
+    "line": ("#D5D9DF", "#39424D"),
+    "field": ("#EEF0F3", "#262D35"),
+    "card": ("#FFFFFF", "#1D232A"),
+    "paper": ("#F8F9FA", "#14181D"),
+}
+"""What each colour means, on light and on dark ground: where the model reads and writes, its answer and right
+answers, wrong answers, what a visitor forced; then the greys."""
+
+READ, WRITE, RIGHT, WRONG = (PALETTE[name][0] for name in ("read", "write", "right", "wrong"))
+INK, MUTED, FAINT, MAT = (PALETTE[name][0] for name in ("ink", "muted", "bar", "field"))
+WHITE = "#FFFFFF"
 
 DPI = 200
 
 MAKER = "ocra"
-"""What our PNG files say they were made with, by which they are told from a user's pictures."""
+"""What our PNG files say they were made with, by which they are told from a user's images."""
 
 _SETTINGS: dict[str, Any] = {
     "font.family": "sans-serif",
-    "font.sans-serif": ["DejaVu Sans"],  # comes with matplotlib: the same picture on every machine
+    "font.sans-serif": ["DejaVu Sans"],  # comes with matplotlib: the same figure on every machine
     "font.size": 9,
     "text.color": INK,
     "text.parse_math": False,  # names of files and classes may have dollars in them
@@ -46,6 +63,19 @@ _SETTINGS: dict[str, Any] = {
 }
 
 
+def css_variables(dark: str) -> str:
+    """The palette as CSS variables --ocra-read, --ocra-write, …; `dark` selects where dark colours hold."""
+    light_values, dark_values = (
+        "".join(f"--ocra-{name}:{shades[k]};" for name, shades in PALETTE.items()) for k in (0, 1)
+    )
+    rule = (
+        f"@media {dark} {{ :root {{ {dark_values} }} }}"
+        if dark.startswith("(")
+        else f"{dark} {{ {dark_values} }}"
+    )
+    return f":root {{ {light_values} }}\n{rule}\n"
+
+
 @contextmanager
 def styled() -> Iterator[None]:
     """Within it figures are drawn in our style; outside nothing changes."""
@@ -53,11 +83,16 @@ def styled() -> Iterator[None]:
         yield
 
 
-def new_figure(width: float, height: float, paper: str = PAPER) -> Figure:
+def new_figure(width: float, height: float, paper: str = WHITE) -> Figure:
     """An empty figure of this size in inches."""
     figure = Figure(figsize=(width, height), facecolor=paper)
     FigureCanvasAgg(figure)
     return figure
+
+
+def fit_in(side: float, width: float, height: float) -> tuple[float, float]:
+    """Width and height in inches of something of these proportions, the longer one being `side`."""
+    return side * width / max(width, height), side * height / max(width, height)
 
 
 def panel(figure: Figure, left: float, top: float, width: float, height: float) -> Axes:
@@ -66,10 +101,10 @@ def panel(figure: Figure, left: float, top: float, width: float, height: float) 
     return figure.add_axes((left / across, 1 - (top + height) / down, width / across, height / down))
 
 
-def write(figure: Figure, left: float, top: float, text: str, **style: Any) -> None:
+def write(figure: Figure, left: float, top: float, text: str, size: float = 8, **style: Any) -> None:
     """Text at a place given in inches from the top left corner of the figure."""
     across, down = figure.get_size_inches()
-    figure.text(left / across, 1 - top / down, text, **{"va": "center", **style})
+    figure.text(left / across, 1 - top / down, text, fontsize=size, **{"va": "center", **style})
 
 
 def save_figure(figure: Figure, path: str | os.PathLike[str], dpi: int = DPI) -> None:
@@ -78,10 +113,9 @@ def save_figure(figure: Figure, path: str | os.PathLike[str], dpi: int = DPI) ->
     if ending not in ("png", "svg", "pdf"):
         raise UsageError(f"{path} should end with .png, .svg or .pdf.")
     about = {"png": {"Software": MAKER}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}[ending]
+    paper = figure.get_facecolor()
     try:
         with styled(), atomic_path(path) as temporary:
-            figure.savefig(
-                temporary, format=ending, dpi=dpi, facecolor=figure.get_facecolor(), metadata=about
-            )
+            figure.savefig(temporary, format=ending, dpi=dpi, facecolor=paper, metadata=about)
     except OSError as error:
         raise OcraError(f"{path} could not be written: {error.strerror or error}.") from None
