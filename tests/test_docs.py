@@ -19,7 +19,9 @@ ROOT = Path(__file__).resolve().parent.parent
 TOP = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")]
 PAGES = [*TOP, *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "LICENSES").glob("*.md"))]
 # The history of experiments and the generated pages name options and runs of their day.
-CURRENT = [page for page in PAGES if page.name not in ("CHANGELOG.md", "notebook.md", "results.md", "runs.md")]
+CURRENT = [
+    page for page in PAGES if page.name not in ("CHANGELOG.md", "notebook.md", "results.md", "runs.md")
+]
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 each_current_page = pytest.mark.parametrize("page", CURRENT, ids=lambda page: page.name)
 
@@ -69,7 +71,9 @@ def command_lines(page: Path) -> list[list[str]]:
     """Every `ocra …` of a page, in code blocks and in backticks, as words."""
     text = page.read_text("utf-8")
     inline = re.findall(r"`(ocra [^`]+)`", re.sub(r"```.*?```", "", text, flags=re.S))
-    in_blocks = [line for block in blocks(page, "sh") for line in block.splitlines() if line.startswith("ocra ")]
+    in_blocks = [
+        line for block in blocks(page, "sh") for line in block.splitlines() if line.startswith("ocra ")
+    ]
     return [shlex.split(line.replace("\n", " "), comments=True) for line in [*inline, *in_blocks]]
 
 
