@@ -17,8 +17,6 @@ from ocra.config import ModelConfig
 from ocra.model.ocra import OCRA
 from ocra.model.weights import ModelInfo
 
-RESULT = str(Path(__file__).parents[1] / "benchmarks" / "results" / "multimnist-3-1.1M-seed2.json")
-
 
 def output(words: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
     """Exit code, output and errors of a command."""
@@ -85,8 +83,6 @@ def test_every_command_has_help_with_an_example(command: str, capsys: pytest.Cap
         (["train", "multimnist-3", "--config", "x.json"], 2, "either a preset or --config"),
         (["train", "--config", "x.json", "--recipe", "paper"], 2, "--recipe is for presets"),
         (["train", "multimnist-3", "--seed", "-1"], 2, "seed must be a whole number from 0"),
-        (["reproduce", "card", "x", "--result", RESULT, "--into", f"{__file__}/x"], 1, "test_cli.py"),
-        (["reproduce", "record", RESULT, "--name", "x"], 2, "--name and --failed are for folders"),
         (["train", "--config", "no-such.json"], 1, "no-such.json does not exist"),
         (["train", "--config", str(Path(__file__).parent)], 1, "Is a directory"),
         (["train", "--resume", "no-such-run"], 1, "no-such-run holds no run to resume"),
@@ -117,7 +113,7 @@ def test_every_command_has_help_with_an_example(command: str, capsys: pytest.Cap
             "seed must be a whole number",
         ),
         (["train", "multimnist-3", "--training.images", "1e30"], 2, "below 2**63"),
-        (["reproduce", "all", "--table-only", "--results", "no-such"], 2, "no recorded results in no-such"),
+        (["reproduce", "all", "--tables-only", "--results", "no-such"], 2, "no records in no-such"),
         (["demo", "--weights", "svhn-12"], 2, "The demo shows"),
         (["import-authors", __file__, "--preset", "multimnist-3", "--out", "x"], 1, "test_cli.py"),
         (["evaluate", "no-such-weights"], 1, "There are no weights 'no-such-weights'"),

@@ -2,7 +2,6 @@
 
 import contextlib
 import importlib
-import importlib.util
 import io
 import json
 import re
@@ -112,15 +111,6 @@ def test_every_function_that_paper_to_code_names_exists() -> None:
         found: object = importlib.import_module(f"{home}.{module}")
         for part in path:
             found = getattr(found, part)
-
-
-def test_readme_holds_the_tables_the_program_writes() -> None:
-    spec = importlib.util.spec_from_file_location("readme", ROOT / "benchmarks" / "readme.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    text = module.README.read_text("utf-8")
-    assert module.filled(text) == text
 
 
 def test_the_readme_names_both_make_targets_first() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from fabricated import tiny_job
+from fabricated import TINY
 
 from ocra.reproduce.runner import carry_out
 
@@ -22,7 +22,7 @@ def one_thread() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def tiny_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a run that has ended; not to be changed."""
+    """The folder of a run that has finished; not to be changed."""
     folder = tmp_path_factory.mktemp("runs") / "tiny"
-    assert carry_out(tiny_job().experiment, folder, processes=1, quiet=True) == ""
+    assert carry_out(TINY, folder, processes=1, quiet=True) == ""
     return folder

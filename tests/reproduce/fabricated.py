@@ -1,4 +1,4 @@
-"""Runs and results for tests: tiny real runs on glyph digits, and results with made-up figures."""
+"""Runs and records for tests: tiny real runs on glyph digits, and records with made-up figures."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from ocra.data import TaskConfig
 from ocra.losses import LossConfig
 from ocra.metrics import wilson_interval
 from ocra.presets import Experiment, preset
-from ocra.reproduce.plan import Job, job_name, scaled
-from ocra.reproduce.results import Result
+from ocra.reproduce.records import Cost, Record, portable, run_name, scaled
 from ocra.training.config import TrainingConfig
 
 TINY = Experiment(
@@ -28,31 +27,37 @@ TINY = Experiment(
 )  # fmt: skip
 
 
-def tiny_job(seed: int = 0, **training: Any) -> Job:
-    """One tiny run under a seed, with other settings of training."""
+def tiny(seed: int = 0, **training: Any) -> dict[str, Experiment]:
+    """One tiny run under a seed, with other settings of training, by its name."""
     experiment = replace(TINY, seed=seed, training=replace(TINY.training, **training))
-    return Job(job_name(experiment), experiment)
+    return {run_name(experiment): experiment}
 
 
-def evaluation(task: str, error: float, n: int = 10_000, **others: Any) -> dict[str, Any]:
-    """A test with a made-up error."""
-    about = {"task": task, "split": "test", "shift": 4 if task == "multimnist" else None, "seed": 0}
+def a_test(
+    error: float, n: int = 10_000, task: str = "multimnist", max_shift: int | None = None, **others: Any
+) -> dict[str, Any]:
+    """An evaluation with a made-up error, of a model of three glimpses."""
+    about = {"name": task} if max_shift is None else {"name": task, "max_shift": max_shift}
     interval = [round(x, 6) for x in wilson_interval(error * n, n)]
-    figures = {"n": n, "exact_error": error, "exact_error_interval": interval, "object_error": error / 2}
-    return {**about, **figures, "reconstruction_mse": 0.02, "command": "ocra evaluate x", **others}
+    return {
+        "task": about, "split": "test", "seed": 0, "glimpses": 3, "n": n, "error": error,
+        "interval": interval, "command": "ocra evaluate x", "object_error": error / 2, "reconstruction_mse": 0.02,
+        **others,
+    }  # fmt: skip
 
 
 def made_up(
-    name: str, seed: int = 1, images: int = 3_000_000, error: float | None = 0.08, **others: Any
-) -> Result:
-    """A result of a preset with made-up figures."""
-    experiment = scaled(replace(preset(name), seed=seed), images)
-    tests = (
-        [] if error is None else [evaluation(experiment.task.name, error, glimpses=experiment.model.glimpses)]
-    )
-    result = Result(
-        preset=name, seed=seed, config=experiment.to_dict(), images=images, best_images=images, cpu_seconds=7200.0,
-        seconds=3600.0, processes=2, date="2000-01-01", versions={"ocra": "0"}, commit="0123456789",
-        validation=[[images // 2, 0.12], [images, error or 0.5]], evaluations=tests, name=job_name(experiment),
+    kind: str, seed: int = 1, images: int = 3_000_000, error: float | None = 0.08, **others: Any
+) -> Record:
+    """A record of a preset with made-up figures."""
+    experiment = scaled(replace(preset(kind), seed=seed), images)
+    glimpses = experiment.model.glimpses
+    tests = [] if error is None else [a_test(error, task=experiment.task.name, glimpses=glimpses)]
+    record = Record(
+        name=run_name(experiment), version="0.1", preset=kind, command=f"ocra train {kind}", init_from=None,
+        commit="0123456789", seed=seed, date="2000-01-01", versions={"ocra": "0"}, machine=None,
+        cost=Cost(images, images, images, 3600.0, 7200.0, 2),
+        curve=[(images // 2, None, 0.12), (images, None, error or 0.5)], figures=tests, changes={},
+        settings=portable(experiment.to_dict()),
     )  # fmt: skip
-    return replace(result, **others)
+    return replace(record, **others)

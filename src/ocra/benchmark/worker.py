@@ -97,7 +97,7 @@ def _forward(job: Job, experiment: Experiment, model: OCRA) -> Callable[[torch.T
     attended = experiment.loss.needs_attended and job.mode == "train"
     if job.plain:
         return lambda images: reference_pass(model, images, attended=attended)
-    model.defer_weight_gradients = True
+    model.gather_gradients = True
     if job.compile:
         model.compile_step()
     return lambda images: model(images, attended=attended)

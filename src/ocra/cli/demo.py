@@ -76,9 +76,7 @@ def demo(out: Path = Path("demo"), images: int = 3000, weights: str = PREFERRED)
         markup=False,
     )
     console.print(f"Try next:  ocra predict YOUR_PICTURE.png     ocra demo --weights {OTHER[task.name]}")
-    console.print(
-        "           ocra evaluate multimnist-3        ocra app   (needs pip install 'ocra-vision\\[app]')"
-    )
+    console.print("           ocra evaluate multimnist-3        ocra app   (needs pip install 'ocra-vision\\[app]')")
     console.print(f"[dim]{time.monotonic() - started:.0f} seconds[/dim]")
 
 

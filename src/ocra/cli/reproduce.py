@@ -1,20 +1,17 @@
-"""ocra reproduce: every row of a table of the paper, recorded results, tables and model cards."""
+"""ocra reproduce: every row of a table of the paper, recorded, and the pages of results."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
-from tyro.conf import Positional, arg
+from tyro.conf import Positional
 
 from ocra.cli.main import parse
-from ocra.errors import OcraError, UsageError
-from ocra.files import write_text_atomically
+from ocra.errors import UsageError
 
 PROGRAM = "ocra reproduce"
-RESULTS, OUT = Path("benchmarks/results"), Path("docs/results.md")
+RESULTS = Path("benchmarks/results")
 
 
 def reproduce(
@@ -26,17 +23,16 @@ def reproduce(
     budget: str | None = None,
     runs: Path = Path("runs"),
     results: Path = RESULTS,
-    out: Path = OUT,
-    table_only: bool = False,
+    out: Path = Path("docs"),
+    tables_only: bool = False,
     ray: str | None = None,
     processes: int = 0,
     quiet: bool = False,
 ) -> None:
-    """Make every run of a table of the paper, record it, and write the tables and plots.
+    """Run every row of a table of the paper, record the runs, and write the pages of results with their plots.
 
-    Runs that are recorded are skipped, runs that were stopped are resumed: the same command again goes on.
-    To keep a run of 'ocra train', see 'ocra reproduce record --help'; for model cards 'ocra reproduce card
-    --help'.
+    Runs that are recorded are skipped, runs that were stopped are resumed: give the same command again.
+    To record a run of 'ocra train', see 'ocra reproduce record --help'.
 
     Examples:
 
@@ -48,152 +44,79 @@ def reproduce(
         table: Which table, or all of them.
         seeds: One run of each row for each seed; the paper has five.
         recipe: Our recipe of training, or the paper's.
-        images: Images each run sees, in place of the recipe's number; 5e6 may be written.
+        images: Images each run sees, in place of the preset's number; 5e6 may be written.
         budget: Time for all runs one after the other, such as 2h or 90m: the machine's speed is measured, and
             all rows of a table get the same number of images.
         runs: Where the folders of the runs are.
-        results: Where results are recorded.
-        out: The page to write; plots go to the folder plots beside it.
-        table_only: Make no run, only write the page from what is recorded.
+        results: Where runs are recorded.
+        out: Folder of the pages results.md and runs.md; plots go to plots/ in it.
+        tables_only: Make no run, only write the pages from what is recorded.
         ray: Make the runs side by side: auto for a Ray cluster on this machine (started if there is none), or
             the address of one. All its machines must see the folder of --runs.
         processes: Processes that share each run. 0: one for each core, or a single one with --ray.
         quiet: Show no progress of single runs.
     """
-    if not table_only:
-        if images is not None and budget is not None:
-            raise UsageError("Give either --images or --budget, not both.")
-        _make_runs(table, seeds, recipe, images, budget, runs, results, out, ray, processes, quiet)
-    write_page(results, out, empty=not table_only)
-    print(f"{out} written from the results in {results}")
+    from ocra.reproduce.records import read_records
+    from ocra.reproduce.release import write_pages
+    from ocra.reproduce.runner import (
+        budgeted_images,
+        check_data,
+        outstanding,
+        planned_runs,
+        run_one_by_one,
+        tables_of,
+    )
 
+    def write() -> None:
+        write_pages(read_records(results), out)
 
-def _make_runs(
-    table: str, seeds: tuple[int, ...], recipe: Literal["default", "paper"], images: int | None,
-    budget: str | None, runs: Path, results: Path, out: Path, ray: str | None, processes: int, quiet: bool,
-) -> None:  # fmt: skip
-    from ocra.reproduce.plan import make_jobs, planned_images, tables_of
-    from ocra.reproduce.runner import check_data, outstanding, run_one_by_one
+    if images is not None and budget is not None:
+        raise UsageError("Give either --images or --budget, not both.")
+    if tables_only and not read_records(results):
+        raise UsageError(f"There are no records in {results}; say with --results where they are.")
+    if not tables_only:
+        # Before the speed is measured, so that missing data is told first.
+        check_data(planned_runs(table, seeds, recipe))
+        counts = None if images is None else dict.fromkeys(tables_of(table), images)
+        if budget is not None:
+            counts = budgeted_images(table, budget, seeds, recipe, 1 if ray else processes, runs)
+            print("; ".join(f"{name}: {count:,} images for each run" for name, count in counts.items()))
+        left = outstanding(planned_runs(table, seeds, recipe, counts), results)
+        if ray is None:
+            run_one_by_one(left, runs, results, processes=processes, quiet=quiet, after=write)
+        elif left:
+            from ocra.reproduce.cluster import run_side_by_side
 
-    # Before the speed is measured, so that missing data is told first.
-    check_data(make_jobs(table, seeds, recipe))
-    counts = None if images is None else dict.fromkeys(tables_of(table), images)
-    if budget is not None:
-        counts = planned_images(table, budget, seeds, recipe, 1 if ray else processes, runs)
-        print("; ".join(f"{name}: {count:,} images for each run" for name, count in counts.items()))
-    jobs = outstanding(make_jobs(table, seeds, recipe, counts), results)
-
-    def after() -> None:
-        write_page(results, out)
-
-    if ray is None:
-        run_one_by_one(jobs, runs, results, processes=processes, quiet=quiet, after=after)
-    elif jobs:
-        from ocra.reproduce.cluster import run_side_by_side
-
-        run_side_by_side(jobs, runs, results, address=ray, processes=processes or 1, after=after)
-
-
-def write_page(results: Path, out: Path, empty: bool = True) -> None:
-    """Write the tables and plots from what is recorded; `empty`: even if that is nothing."""
-    from ocra.reproduce.plots import draw_all
-    from ocra.reproduce.results import read_results
-    from ocra.reproduce.tables import report
-
-    found = read_results(results)
-    if not found and not empty:
-        raise UsageError(f"There are no recorded results in {results}; say with --results where they are.")
-    plots = draw_all(found, out.parent / "plots")
-    try:
-        write_text_atomically(out, report(found, plots, out.parent))
-    except OSError as error:
-        raise OcraError(f"{out} could not be written: {error.strerror}.") from None
+            run_side_by_side(left, runs, results, address=ray, processes=processes or 1, after=write)
+    write()
+    print(f"{out / 'results.md'} and {out / 'runs.md'} written from the records in {results}")
 
 
 def record(
-    runs: Positional[tuple[Path, ...]],
-    /,
-    evaluation: tuple[Path, ...] = (),
-    name: str = "",
-    note: str = "",
-    failed: str = "",
-    results: Path = RESULTS,
+    run: Positional[Path], /, name: str = "", note: str = "", failed: str = "", results: Path = RESULTS
 ) -> None:
-    """Keep the result of runs made with 'ocra train' as one small file each, for the tables.
+    """Record a run made with 'ocra train' as one small file, for the tables.
 
-    It holds the config, seed, versions, date, what it cost, the validations and the test at the end of the
-    run. A test on more images, or with shifts of 6 pixels, is added from what 'ocra evaluate --json'
-    printed.
+    It holds the settings, command, seed, versions, date, cost, validations and the test at the end of the run.
 
-    Examples:
-
-    ocra reproduce record runs/mine
-
-    ocra evaluate runs/mine --shift 6 --json > six.json; ocra reproduce record runs/mine --evaluation six.json
+    Example: ocra reproduce record runs/mine --note "Twice the batch."
 
     Args:
-        runs: Folders of runs, ended or not, or files of results to which evaluations are added.
-        evaluation: Files with evaluations of this run's best weights.
-        name: Name of the result. Default: preset, images and seed.
-        note: A sentence on the run that the tables show.
+        run: Folder of a run, finished or not.
+        name: Name of the record. Default: preset, images and seed.
+        note: A sentence on the run that the pages show.
         failed: Why the run failed, if it did.
-        results: Where results of folders are recorded.
+        results: Where it is recorded.
     """
-    from ocra.reproduce.results import read_evaluation, read_result, write_result
-    from ocra.reproduce.runner import outcome, read_run
+    from ocra.reproduce.runner import keep, outcome
 
-    if not runs:
-        raise UsageError("Say which run, for example: ocra reproduce record runs/mine")
-    if len(runs) > 1 and (evaluation or name or note or failed):
-        raise UsageError("--evaluation, --name, --note and --failed are about one run; give one run only.")
-    for run in runs:
-        if run.suffix == ".json":
-            if name or failed:
-                raise UsageError("--name and --failed are for folders of runs, not for recorded results.")
-            result, folder = read_result(run), run.parent
-            result = replace(result, notes=note or result.notes)
-        else:
-            result, folder = read_run(run, results, name=name, notes=note, failed=failed), results
-        for path in evaluation:
-            result = result.with_evaluation(read_evaluation(path, result, run))
-        path = write_result(folder, result)
-        print(f"{path}: {outcome(result)}")
-
-
-def card(
-    name: Positional[str],
-    /,
-    result: Annotated[Path, arg(help="File of the recorded result of these weights.")],
-    into: Path | None = None,
-) -> None:
-    """Write the model card (README.md) of weights from their recorded result.
-
-    The figures that shipped weights carry in their config.json are written as well.
-
-    Example: ocra reproduce card multimnist-3 --result benchmarks/results/multimnist-3-1.1M-seed2.json
-
-    Args:
-        name: Name of the weights.
-        result: File of the recorded result of these weights.
-        into: Folder to write to. Default: that of the shipped weights of this name.
-    """
-    from ocra.reproduce.cards import model_card
-    from ocra.reproduce.results import read_result, read_results
-    from ocra.reproduce.shipping import tell
-
-    found, others = read_result(result), read_results(result.parent)
-    if into is None:
-        folder = tell(name, found, others)
-    else:
-        folder = into
-        write_text_atomically(folder / "README.md", model_card(name, found, others=others))
-    print(f"{folder / 'README.md'} written from {result}")
+    found = keep(run, results, name, note, failed)
+    print(f"{results / found.name}.json: {outcome(found)}")
 
 
 def main(args: list[str]) -> None:
     """Run `ocra reproduce` with these arguments."""
-    others: dict[str, Callable[..., None]] = {"record": record, "card": card}
-    if args and args[0] in others:
-        parse(others[args[0]], args[1:], f"{PROGRAM} {args[0]}")
+    if args and args[0] == "record":
+        parse(record, args[1:], f"{PROGRAM} record")
     else:
         parse(reproduce, args, PROGRAM)

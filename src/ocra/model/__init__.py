@@ -1,7 +1,1 @@
-"""The network: Pseudocode 1 (`ocra`), its parts, and its weights."""
-
-from ocra.model.interventions import Lesion
-from ocra.model.ocra import OCRA
-from ocra.model.trace import Trace, Windows
-
-__all__ = ["OCRA", "Lesion", "Trace", "Windows"]
+"""The network: Pseudocode 1, its parts, and its weights."""

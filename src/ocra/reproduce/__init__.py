@@ -1,1 +1,1 @@
-"""The paper's tables, made by the program: plan runs, carry them out, record them, write tables and plots."""
+"""The paper's tables, made by the program: runs, their records, and everything that is written from records."""

@@ -10,8 +10,7 @@ from typing import Any
 
 from ocra.errors import OcraError, UsageError
 from ocra.presets import Experiment
-from ocra.reproduce.plan import Job
-from ocra.reproduce.runner import Say, carry_out, outcome, record
+from ocra.reproduce.runner import Say, carry_out, keep, outcome
 
 RESTARTS = 5
 # Runs talk through files; what goes through Ray's store are their names and settings.
@@ -55,10 +54,10 @@ def _check_address(address: str) -> None:
 
 
 def run_side_by_side(
-    jobs: list[Job], runs: Path, results: Path, *, address: str = "auto", processes: int = 1,
+    runs: dict[str, Experiment], folder: Path, results: Path, *, address: str = "auto", processes: int = 1,
     say: Say = print, after: Callable[[], None] = lambda: None,
 ) -> None:  # fmt: skip
-    """Make all runs on a Ray cluster whose machines share the folder `runs`.
+    """Make all runs on a Ray cluster whose machines share the folder of the runs.
 
     A run uses one process with one thread unless told otherwise, so that a machine takes one run per core. A
     run whose worker dies is started again and goes on from its checkpoint. The others go on whatever becomes
@@ -69,16 +68,16 @@ def run_side_by_side(
     needs = {"num_cpus": max(1, processes), "num_gpus": max(1, processes) if resources.get("GPU") else 0}
     task = ray.remote(**needs, max_retries=RESTARTS)(_run)
     waiting = {
-        task.remote(job.experiment.to_dict(), str((runs / job.name).resolve()), max(1, processes)): job
-        for job in jobs
+        task.remote(experiment.to_dict(), str((folder / name).resolve()), max(1, processes)): name
+        for name, experiment in runs.items()
     }
-    say(f"{len(jobs)} runs on {int(resources.get('CPU', 0))} cores of a Ray cluster")
+    say(f"{len(runs)} runs on {int(resources.get('CPU', 0))} cores of a Ray cluster")
     problems = []
     try:
         while waiting:
             (done,), _ = ray.wait(list(waiting), num_returns=1)
-            job = waiting.pop(done)
-            problem = _finish(ray, done, job, runs, results, say)
+            name = waiting.pop(done)
+            problem = _finish(ray, done, folder / name, results, say)
             if problem:
                 problems.append(problem)
                 say(problem)
@@ -87,7 +86,7 @@ def run_side_by_side(
         for reference in waiting:
             ray.cancel(reference)
     if problems:
-        raise OcraError(f"{len(problems)} of {len(jobs)} runs did not end: {problems[0]}")
+        raise OcraError(f"{len(problems)} of {len(runs)} runs did not end: {problems[0]}")
 
 
 def _run(experiment: dict[str, Any], folder: str, processes: int) -> str:
@@ -98,15 +97,15 @@ def _run(experiment: dict[str, Any], folder: str, processes: int) -> str:
     return carry_out(Experiment.from_dict(experiment), Path(folder), processes, quiet=True)
 
 
-def _finish(ray: Any, reference: Any, job: Job, runs: Path, results: Path, say: Say) -> str:
+def _finish(ray: Any, reference: Any, folder: Path, results: Path, say: Say) -> str:
     """Record a run that has ended; returns what went wrong, if anything did."""
     from ray.exceptions import RayError, RayTaskError
 
     try:
-        result = record(runs / job.name, results, failed=ray.get(reference))
+        record = keep(folder, results, folder.name, failed=ray.get(reference))
     except RayTaskError as error:
-        return f"{job.name}: {error.cause if isinstance(error.cause, OcraError) else error}"
+        return f"{folder.name}: {error.cause if isinstance(error.cause, OcraError) else error}"
     except (RayError, OcraError) as error:
-        return f"{job.name}: {error}"
-    say(f"{job.name}: {outcome(result)}")
+        return f"{folder.name}: {error}"
+    say(f"{folder.name}: {outcome(record)}")
     return ""

@@ -1,34 +1,174 @@
-"""Carrying runs out: what is recorded is skipped, what was stopped is resumed, what diverges is counted."""
+"""The runs of a table: which they are, how a budget is shared, made one by one; recorded ones are skipped."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+import tempfile
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ocra.data import make_task
-from ocra.errors import OcraError
-from ocra.presets import Experiment
-from ocra.reproduce.groups import test_of
-from ocra.reproduce.plan import Job
-from ocra.reproduce.results import Result, from_run, read_result, with_earlier_evaluations, write_result
-from ocra.reproduce.settings import first_difference
-from ocra.training.folder import read_spec
+from ocra.errors import OcraError, UsageError
+from ocra.files import read_json, write_json_atomically
+from ocra.presets import Experiment, Recipe, preset
+from ocra.reproduce.records import (
+    Record,
+    first_difference,
+    read_experiment,
+    read_record,
+    record_run,
+    run_name,
+    scaled,
+    with_earlier_figures,
+    write_record,
+)
+from ocra.reproduce.tables import TABLES
+from ocra.training.logging import read_log
+from ocra.training.run import resume, train
+from ocra.training.trainer import Diverged
 
 Say = Callable[[str], None]
+FEWEST_IMAGES = 5_000
+# What validation and the test at the end take of the time.
+OVERHEAD = 0.1
+_UNITS = {"d": 86_400, "h": 3_600, "m": 60, "min": 60, "s": 1}
+_PROBE_STEPS = 15
+
+
+def tables_of(choice: str) -> list[str]:
+    """The tables that a word on the command line stands for."""
+    if choice != "all" and choice not in TABLES:
+        raise UsageError(f"There is no table '{choice}'; choose {', '.join(TABLES)} or all.")
+    return list(TABLES) if choice == "all" else [choice]
+
+
+def planned_runs(
+    choice: str, seeds: Sequence[int], recipe: Recipe = "default", images: dict[str, int] | None = None
+) -> dict[str, Experiment]:
+    """All runs of a table, or of all tables, by name, one seed after the other, each run once.
+
+    images: for each table how many images its runs see, if not as many as the preset says.
+    """
+    if not seeds:
+        raise UsageError("Give at least one seed, for example --seeds 1 2 3.")
+    runs = {}
+    for seed in seeds:
+        for table in tables_of(choice):
+            for name in TABLES[table].presets:
+                experiment = replace(preset(name, recipe), seed=seed)
+                if images is not None:
+                    experiment = scaled(experiment, images[table])
+                suffix = "-paper" if recipe == "paper" else ""
+                runs[run_name(replace(experiment, name=name + suffix))] = experiment
+    return runs
+
+
+def parse_budget(text: str) -> float:
+    """Seconds from 2h, 90m, 1h30m or 1.5h."""
+    parts = re.findall(r"(\d+(?:\.\d+)?)\s*(min|d|h|m|s)", text.strip().lower())
+    seconds = sum(float(number) * _UNITS[unit] for number, unit in parts)
+    if seconds <= 0 or "".join(number + unit for number, unit in parts) != re.sub(r"\s", "", text.lower()):
+        raise UsageError(f"--budget '{text}' is no time; write for example 2h, 90m or 1h30m.")
+    return seconds
+
+
+def share_budget(
+    choice: str, budget: float, seeds: Sequence[int], seconds_per_image: Callable[[str], float]
+) -> dict[str, int]:
+    """How many images each run of each table sees, if all runs together are to take `budget` seconds.
+
+    Tables get equal times; the rows of one table see equal numbers of images, or they could not be compared.
+    """
+    images = {}
+    for table in (names := tables_of(choice)):
+        time = (1 - OVERHEAD) * budget / len(names) / max(1, len(seeds))
+        count = int(time / sum(seconds_per_image(name) for name in TABLES[table].presets))
+        if count < FEWEST_IMAGES:
+            raise UsageError(
+                f"The budget buys only {count:,} images for each run of the table {table}; give more time or "
+                "fewer --seeds."
+            )
+        size = 10 ** (len(str(count)) - 2)
+        images[table] = count // size * size  # two digits: the names of the runs stay short
+    return images
+
+
+def budgeted_images(
+    choice: str, budget: str, seeds: Sequence[int], recipe: Recipe, processes: int, runs: Path
+) -> dict[str, int]:
+    """The images that a budget buys on this machine, measured once and kept: a second call resumes."""
+    seconds = parse_budget(budget)
+    path = runs / f"plan-{choice}-{recipe}-{int(seconds)}s-seeds-{'-'.join(map(str, seeds))}.json"
+    if path.is_file():
+        try:
+            kept = read_json(path)
+            return {table: int(kept[table]) for table in tables_of(choice)}
+        except (OcraError, ValueError, KeyError, TypeError):
+            raise OcraError(f"{path} is broken; remove it, and the budget is planned afresh.") from None
+    speeds: dict[str, float] = {}
+
+    def measured(name: str) -> float:
+        if name not in speeds:
+            speeds[name] = measure(preset(name, recipe), processes)
+        return speeds[name]
+
+    images = share_budget(choice, seconds, seeds, measured)
+    write_json_atomically(path, images)
+    return images
+
+
+def measure(experiment: Experiment, processes: int) -> float:
+    """Seconds that training takes for an image of this experiment, by a few steps of it."""
+    batch = experiment.training.batch
+    training = replace(
+        experiment.training, images=_PROBE_STEPS * batch, report_every_images=_PROBE_STEPS // 3 * batch,
+        validate_every_images=10**9, validate_images=1, test_images=0, start_from=None, few_until_images=0,
+    )  # fmt: skip
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "probe"
+        train(replace(experiment, training=training), out, processes=processes, quiet=True)
+        speeds = [line["images_per_second"] for line in read_log(out / "log.jsonl") if "loss" in line]
+    return 1 / speeds[-1]  # the first reports include compiling
+
+
+def check_data(runs: dict[str, Experiment]) -> None:
+    """Refuse to start if the data of any run is missing, instead of hours later."""
+    for config in {experiment.task for experiment in runs.values()}:
+        for split in ("train", "test"):
+            make_task(config, split)
+
+
+def outstanding(runs: dict[str, Experiment], results: Path, say: Say = print) -> dict[str, Experiment]:
+    """The runs that are not recorded yet. One that failed is recorded too, and not tried again."""
+    left = {}
+    for name, experiment in runs.items():
+        path = results / f"{name}.json"
+        known = read_record(path) if path.is_file() else None
+        if known is not None:
+            _refuse_another(path, known.settings, experiment)
+        if known is None or known.status == "stopped":
+            left[name] = experiment
+        else:
+            say(f"{name}: {known.status} before, skipped")
+    return left
+
+
+def _refuse_another(path: Path, settings: dict[str, Any], experiment: Experiment) -> None:
+    """Refuse to take the run of another experiment for this one."""
+    if other := first_difference(settings, experiment.to_dict()):
+        raise OcraError(
+            f"{path} is that of a run with other settings ({other}); move it away, or choose other folders "
+            "with --runs and --results."
+        )
 
 
 def carry_out(experiment: Experiment, folder: Path, processes: int = 0, quiet: bool = False) -> str:
     """Make a run from wherever it is to its end; returns why it failed if it diverged, else nothing."""
-    from ocra.training.run import resume, train
-    from ocra.training.trainer import Diverged
-
     try:
         if (folder / "config.json").is_file():
-            refuse_other_settings(
-                folder / "config.json", read_spec(folder / "config.json").to_dict(), experiment
-            )
+            _refuse_another(folder / "config.json", read_experiment(folder).to_dict(), experiment)
             resume(folder, processes=processes, quiet=quiet)
         else:
             train(experiment, folder, processes=processes, quiet=quiet)
@@ -37,71 +177,29 @@ def carry_out(experiment: Experiment, folder: Path, processes: int = 0, quiet: b
     return ""
 
 
-def refuse_other_settings(path: Path, config: dict[str, Any], experiment: Experiment) -> None:
-    """Refuse to take the run of another experiment for this one."""
-    other = first_difference(config, experiment.to_dict())
-    if other is not None:
-        raise OcraError(
-            f"{path} is that of a run with other settings ({other}); move it away, or choose other folders "
-            "with --runs and --results."
-        )
-
-
-def outstanding(jobs: list[Job], results: Path, say: Say = print) -> list[Job]:
-    """The runs that are not recorded yet. One that failed is recorded too, and not tried again."""
-    left = []
-    for job in jobs:
-        path = results / f"{job.name}.json"
-        if not path.is_file():
-            left.append(job)
-            continue
-        known = read_result(path)
-        refuse_other_settings(path, known.config, job.experiment)
-        if known.stopped_early:
-            left.append(job)
-        else:
-            say(f"{job.name}: {'failed' if known.failed else 'done'} before, skipped")
-    return left
-
-
-def check_data(jobs: list[Job]) -> None:
-    """Refuse to start if the data of any run is missing, instead of hours later."""
-    for config in {job.experiment.task for job in jobs}:
-        for split in ("train", "test"):
-            make_task(config, split)
-
-
-def read_run(folder: Path, results: Path, *, name: str = "", notes: str = "", failed: str = "") -> Result:
-    """The result of the run in a folder, with the evaluations it was given earlier."""
-    result = from_run(folder, notes, failed)
-    return with_earlier_evaluations(replace(result, name=name or result.name), results)
-
-
-def record(folder: Path, results: Path, *, failed: str = "") -> Result:
-    """Keep the result of the run in a folder."""
-    result = read_run(folder, results, failed=failed)
-    write_result(results, result)
-    return result
+def keep(folder: Path, results: Path, name: str = "", notes: str = "", failed: str = "") -> Record:
+    """Record the run in a folder, with the evaluations that its record has already."""
+    record = with_earlier_figures(record_run(folder, name=name, notes=notes, failed=failed), results)
+    write_record(results, record)
+    return record
 
 
 def run_one_by_one(
-    jobs: list[Job], runs: Path, results: Path, *, processes: int = 0, quiet: bool = False,
+    runs: dict[str, Experiment], folder: Path, results: Path, *, processes: int = 0, quiet: bool = False,
     say: Say = print, after: Callable[[], None] = lambda: None,
 ) -> None:  # fmt: skip
     """Make all runs one after the other; each is recorded, and `after` called, as soon as it ends."""
-    for number, job in enumerate(jobs, 1):
-        say(f"{job.name}: run {number} of {len(jobs)}, in {runs / job.name}")
-        failed = carry_out(job.experiment, runs / job.name, processes, quiet)
-        result = record(runs / job.name, results, failed=failed)
-        say(f"{job.name}: {outcome(result)}")
+    for number, (name, experiment) in enumerate(runs.items(), 1):
+        say(f"{name}: run {number} of {len(runs)}, in {folder / name}")
+        failed = carry_out(experiment, folder / name, processes, quiet)
+        say(f"{name}: {outcome(keep(folder / name, results, name, failed=failed))}")
         after()
 
 
-def outcome(result: Result) -> str:
+def outcome(record: Record) -> str:
     """What came of a run, in a few words."""
-    if result.failed:
-        return f"failed: {result.reason}"
-    test = test_of(result)
-    if test is None:
-        return f"{'ended' if result.ended else 'stopped'} at {result.images:,} images"
-    return f"exact error {test['exact_error']:.2%} on {test['n']:,} test images"
+    if record.status == "failed":
+        return f"failed: {record.notes}"
+    if record.test is None:
+        return f"{record.status} at {record.cost.images:,} images"
+    return f"exact error {record.test['error']:.2%} on {record.test['n']:,} test images"

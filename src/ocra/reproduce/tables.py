@@ -1,353 +1,497 @@
-"""docs/results.md, written from recorded results."""
+"""The one writer of everything that is written from records: docs/results.md, docs/runs.md, README's blocks."""
 
 from __future__ import annotations
 
-from pathlib import Path
+import json
+import re
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 
-from ocra.config import ModelConfig
+from ocra.errors import OcraError
 from ocra.model.ocra import OCRA
-from ocra.presets import PRESETS
-from ocra.reproduce.groups import Group, group_results, has_failed, test_of
-from ocra.reproduce.milestones import AUTHORS_ERROR, AUTHORS_IMAGES, Milestone, milestones
-from ocra.reproduce.plan import TABLES, paper_images
-from ocra.reproduce.results import Result
-from ocra.reproduce.settings import is_of_preset
-from ocra.reproduce.words import NOTHING, hours, interval, markdown_table, millions, percent, short, spread
+from ocra.model.weights import shipped
+from ocra.presets import PAPER_IMAGES, PRESETS
+from ocra.reproduce.records import (
+    AUTHORS_ERROR,
+    AUTHORS_IMAGES,
+    Record,
+    chain,
+    material,
+    milestone,
+    shipped_record,
+)
 
-NOT_RUN, NOT_TESTED = "not run", "not tested"
-PAPER = "the paper's error, % (not ours)"
+NOTHING = "–"
 
-HEAD = """# Results
 
-Written by `ocra reproduce` from the files in `benchmarks/results`, each of which is one run that was really
-made; never edited by hand. `ocra reproduce all --table-only` writes it again.
+@dataclass(frozen=True)
+class PaperTable:
+    """A table of the paper: its rows that are ours to make, and those it took from others."""
 
-**Error** is the exact error on images of the test split: the share of images with anything wrong in the
-answer. Ours is that of the weights with the lowest validation error; ± is the standard deviation over
-runs with different seeds, and for a single run the 95 % interval of its test is given instead. That is
-for more images of the same test digits: images that share digits are alike, so for other digits it would
-be wider. A run has **failed** if it diverged or ended above 90 % error; failed runs are counted, and are
-not part of the mean. **CPU hours** are those of all processes together. Figures marked as the paper's or as quoted
-were not measured here.
+    title: str
+    presets: tuple[str, ...]
+    remark: str
+    others: tuple[tuple[str, str, str], ...] = ()
+    """model, parameters, error in percent"""
+    second_test: dict[str, Any] = field(default_factory=dict)
+    """settings of the task for a further test set"""
+
+
+TABLES = {
+    "multimnist": PaperTable(
+        "MultiMNIST",
+        ("multimnist-3", "multimnist-10"),
+        "Two overlapping digits on 36×36 pixels, shifted by up to 4 pixels. A further test set has shifts of up to 6, "
+        "as in CapsNet's release; the figure quoted for CapsNet may be on that one.",
+        (
+            ("CNN baseline (Sabour et al., 2017)", "24.56 M", "8.1"),
+            ("CapsNet (Sabour et al., 2017)", "11.36 M", "5.2"),
+        ),
+        {"max_shift": 6},
+    ),
+    "ablations": PaperTable(
+        "Ablations on MultiMNIST",
+        (
+            "multimnist-3", "multimnist-3-one-routing", "multimnist-3-no-capsules", "multimnist-recurrent-3",
+            "multimnist-feedforward",
+        ),
+        "One part of the network taken away at a time, from random weights, for an equal number of images.",
+    ),
+    "cluttered": PaperTable(
+        "Cluttered MNIST",
+        ("cluttered-5", "cluttered-7", "cluttered-5-no-capsules"),
+        "Two digits and six fragments of others anywhere on 100×100 pixels; a class may occur twice.",
+        (
+            ("RAM (Mnih et al., 2014)", "", "9"),
+            ("DRAM without context (Ba et al., 2015)", "", "7"),
+            ("DRAM (Ba et al., 2015)", "> 10 M", "5"),
+        ),
+    ),
+    "svhn": PaperTable(
+        "Street View House Numbers",
+        ("svhn-12",),
+        "Whole numbers of one to five digits: all of them must be right. Images are cropped by the true boxes of the "
+        "digits, at test time too, as in the authors' program. The paper trained on 235,000 images (train and extra), "
+        "these runs on 30,401 of the train set; 3,000 are held out for validation. The paper's error on single digits "
+        "is 2.65 ± 0.11 % (quoted); the authors' program counts all five outputs, so it stands beside ours of those.",
+    ),
+}  # fmt: skip
+
+RESULTS = """# Results
+
+Written from the records in `benchmarks/results`, each of which is one run that was really made; never edited by
+hand. For each network the current figure: that of the shipped weights, else of the best run by validation.
+[Every run](runs.md), those that failed too, has a page of its own.
+
+**Error** is the exact error on the test split, the share of images with anything wrong in the answer, with its 95 %
+interval, or its mean ± standard deviation over seeds. The interval is for more images of the same test digits; for
+other digits it would be wider. **Trained on** counts the images of all runs that led to the weights, each fine-tuned
+from the one before, and **CPU hours** those of all their processes. **Supervised** says whether any of them was shown
+where the objects are, which the paper's networks were not. Figures marked as quoted are the paper's or others', not
+measured here.
+"""
+
+REPRODUCE = """## Reproduce with
+
+```
+ocra reproduce multimnist --seeds 1 2 3        # every row of a table; again to resume
+ocra reproduce ablations --images 1e6          # shorter runs: the table says what was spent
+ocra reproduce cluttered --budget 12h
+ocra reproduce all --ray auto                  # runs side by side on a Ray cluster
+ocra reproduce record runs/mine                # record a run made with `ocra train`
+ocra reproduce all --tables-only               # write these pages again
+```"""
+
+RUNS = """# Every run
+
+Written from the records in `benchmarks/results`; never edited by hand. Runs of version 0.1 keep their settings in
+the words of that version: reproduce one with `ocra train --config settings.json` of version 0.1, where settings.json
+is `settings` of its record. **Failed** is a run that diverged or finished above 90 % error.
 """
 
 
-def report(results: list[Result], plots: dict[str, Path] | None = None, folder: Path | None = None) -> str:
-    """The whole page. plots: pictures by name, linked relative to `folder`, where the page is."""
-    groups = group_results(results)
-    own = [group for group in groups if is_of_preset(group.first.config)]  # none of another task or network
-    sections = [HEAD, _main_table("multimnist", own), _second_test_set(own), _first_below(results)]
-    sections += [_ablations(own), _main_table("cluttered", own), _main_table("svhn", own)]
-    sections += [
-        _lengths(own),
-        _pictures(plots or {}, folder),
-        _every_run(results),
-        _trials(groups),
-        _how(),
-    ]
-    return "\n\n".join(section.strip() for section in sections if section) + "\n"
+def percent(share: float) -> str:
+    """8.12 for 0.0812."""
+    return f"{100 * share:.2f}"
 
 
-def _main_table(name: str, groups: list[Group]) -> str:
-    """The rows of a table of the paper, each as often as it was tested under different settings, best first."""
-    table = TABLES[name]
-    titles = ["model", "parameters", "our error, %", "runs", "failed", "images seen, each", "CPU hours, each"]
-    titles += ["test images", PAPER, "paper's images"]
-    rows, shown = [], []
-    for preset in table.presets:
-        own = [group for group in groups if group.preset == preset]
-        judged = [group for group in own if not _is_trial(group)]
-        judged.sort(key=lambda group: 1.0 if group.error is None else group.error)
-        trials = sum(len(group.results) for group in own if _is_trial(group))
-        rows += [_row(group) for group in judged] or [_empty_row(preset, trials)]
-        shown += judged
-    rows += [
-        [model, size or NOTHING, *[NOTHING] * 6, f"{error} (quoted)", NOTHING]
-        for model, size, error in table.others
-    ]
-    parts = [f"## {table.title}", table.remark, markdown_table(titles, rows)]
-    return "\n\n".join([*parts, *_remarks(shown)])
+def interval(test: dict[str, Any]) -> str:
+    """The 95 % interval of an error in percent, such as 7.60 to 8.67."""
+    return " to ".join(map(percent, test["interval"]))
 
 
-def _is_trial(group: Group) -> bool:
-    """Whether the runs of a group were neither tested nor failed: they belong to the search for a recipe."""
-    return not group.scored and not group.failures
+def millions(count: float) -> str:
+    """A number of images: 1.2 M, 150 k, 640."""
+    for size, letter in ((1e6, "M"), (1e3, "k")):
+        if count >= size:
+            return f"{count / size:.3g} {letter}" if count < 1000 * size else f"{count / size:,.0f} {letter}"
+    return f"{count:.0f}"
 
 
-def _row(group: Group) -> list[str]:
-    experiment = PRESETS[group.preset]
-    tested = sorted({int(n) for n in group.figures("n")})
-    return [
-        _label(group),
-        parameters(ModelConfig.from_dict(group.first.config["model"])),
-        _error(group),
-        str(len(group.results)),
-        str(group.failures),
-        millions(group.images) + ("*" if group.first.stopped_early else ""),
-        hours(group.mean(lambda result: result.cpu_seconds)),
-        " / ".join(f"{n:,}" for n in tested) or NOTHING,
-        experiment.paper_error,
-        paper_images(experiment.task.name),
-    ]
+def hours(seconds: float) -> str:
+    """Hours with two digits that mean something."""
+    value = seconds / 3600
+    return "< 0.01" if value < 0.01 else f"{value:.0f}" if value >= 10 else f"{value:#.2g}"
 
 
-def _empty_row(preset: str, trials: int = 0) -> list[str]:
-    experiment = PRESETS[preset]
-    start = [
-        f"`{preset}`",
-        parameters(experiment.model),
-        NOT_TESTED if trials else NOT_RUN,
-        str(trials),
-        *[NOTHING] * 4,
-    ]
-    return [*start, experiment.paper_error, paper_images(experiment.task.name)]
+def markdown_table(titles: Sequence[str], rows: Iterable[Sequence[str]], numbers_from: int = 1) -> str:
+    """A table; columns from `numbers_from` on are set to the right."""
+    rules = ["---" if k < numbers_from else "---:" for k in range(len(titles))]
+    cells = [[" ".join(cell.split()).replace("|", "\\|") for cell in row] for row in rows]
+    return "\n".join(f"| {' | '.join(row)} |" for row in (titles, rules, *cells))
 
 
-def _label(group: Group) -> str:
-    return f"`{group.preset}`" + (" (other settings, see below)" if group.changes else "")
-
-
-def _error(group: Group) -> str:
-    errors = group.figures("exact_error")
-    if not errors:
-        return "failed" if group.failures else NOT_TESTED
-    if len(errors) > 1:
-        return spread(errors)
-    test = test_of(group.scored[0])
-    return f"{percent(errors[0])} ({interval(test)})" if test else NOTHING
-
-
-def parameters(model: ModelConfig) -> str:
-    """Trainable parameters of a network, in millions."""
+def parameters(preset: str) -> str:
+    """Trainable parameters of the network of a preset, in millions."""
     with torch.device("meta"):
-        return f"{OCRA(model).parameter_count / 1e6:.2f} M"
+        return f"{OCRA(PRESETS[preset].model).parameter_count / 1e6:.2f} M"
 
 
-def _remarks(groups: list[Group]) -> list[str]:
-    """Sentences below a table on what its rows do not show."""
-    lines = [
-        f"- `{group.preset}`, {millions(group.images)} images: {remark}"
-        for group in groups
-        if (remark := _remark(group))
+def evaluate_command(weights: str, test: dict[str, Any], record: Record) -> str:
+    """The command that gives the figures of an evaluation of shipped weights."""
+    words = ["ocra evaluate", weights, f"--images {test['n']}"]
+    if (shift := test["task"].get("max_shift")) not in (None, record.settings["task"].get("max_shift")):
+        words.append(f"--shift {shift}")
+    if test["glimpses"] not in (None, record.settings["model"]["glimpses"]):
+        words.append(f"--glimpses {test['glimpses']}")
+    return " ".join(words)
+
+
+def training_command(record: Record, records: list[Record]) -> str:
+    """How weights are trained again: one command, or the chain of runs that led to them."""
+    runs = chain(record, records).runs
+    if len(runs) == 1 and record.version != "0.1":
+        return f"`{record.command}`"
+    names = " → ".join(f"`{run.name}`" for run in reversed(runs))
+    return f"{len(runs)} runs of version {record.version}, each fine-tuned from the one before: {names}"
+
+
+def seeds_of_each(records: Iterable[Record]) -> list[list[Record]]:
+    """Records that differ in nothing but their seed together, those that saw most images first."""
+    groups: dict[str, list[Record]] = {}
+    for record in records:
+        # Where a run failed does not matter; where one was stopped by hand does.
+        stopped = record.cost.images if record.status == "stopped" else None
+        key = json.dumps([record.preset, record.version, material(record.settings), stopped], sort_keys=True)
+        groups.setdefault(key, []).append(record)
+    return sorted(groups.values(), key=lambda group: (-group[0].cost.images, group[0].name))
+
+
+def scored(group: list[Record]) -> list[Record]:
+    """Runs that count in a mean: those that were tested and did not fail."""
+    return [record for record in group if record.test is not None and not record.has_failed]
+
+
+def current(preset: str, records: list[Record]) -> list[Record]:
+    """The runs, of one experiment under several seeds, that stand for a preset: shipped, or best by validation."""
+    groups = [
+        group for group in seeds_of_each(records) if group[0].preset == preset and group[0].is_of_preset
     ]
-    return ["\n".join(lines)] if lines else []
+    own = shipped_record(preset, records)
+    for group in groups:
+        if own is not None and own in group:
+            return [own, *(record for record in group if record is not own)]
+    tested = [group for group in groups if scored(group)]
+    errors = [statistics.fmean(run.validation_error or 1.0 for run in scored(group)) for group in tested]
+    return tested[errors.index(min(errors))] if tested else next((g for g in groups if g[0].has_failed), [])
 
 
-def _remark(group: Group) -> str:
-    """Where the runs of a group began, whether they came to their end, and what is not as in the preset."""
-    parts = []
-    if source := group.first.start_from:
-        parts.append(f"Started from the weights {source}, whose own images are not counted here.")
-    if group.first.stopped_early:
-        parts.append(f"\\* Recorded before its end at {millions(group.first.planned)} images.")
-    if group.changes:
-        parts.append(f"Settings that differ from the preset's: {group.changes}.")
-    return " ".join(parts)
+def error_of(group: list[Record]) -> str:
+    """The error of a row: with its interval for one run, with its deviation for several, and those that failed."""
+    errors = [record.test["error"] for record in scored(group) if record.test]
+    failures = sum(record.has_failed for record in group)
+    failed = f"{failures} of {len(group)} failed" if failures else ""
+    if not errors:
+        return failed or "not run"
+    if len(errors) == 1:
+        text = f"**{percent(errors[0])}** ({interval(scored(group)[0].test or {})})"
+    else:
+        text = f"**{percent(statistics.fmean(errors))}** ± {percent(statistics.stdev(errors))}"
+    return f"{text}; {failed}" if failed else text
 
 
-def _second_test_set(groups: list[Group]) -> str:
-    """MultiMNIST in more detail: the 6-pixel set, per-object error, reconstruction."""
+def _costs(group: list[Record], records: list[Record]) -> list[str]:
+    """Test images, images of the chain, its runs, CPU hours and supervision, those of the mean run."""
+    if not group:
+        return [NOTHING] * 4
+    chains = [chain(record, records) for record in group]
+    seeds = f", {len(group)} seeds" if len(group) > 1 else ""
+    return [
+        f"{group[0].test['n']:,}" if group[0].test else NOTHING,
+        f"{millions(max(one.images for one in chains))} in {chains[0].count}{seeds}",
+        hours(statistics.fmean(one.cpu_seconds for one in chains)),
+        "yes" if chains[0].supervised_attention else "no",
+    ]
+
+
+def results_page(records: list[Record], plots: dict[str, str] | None = None) -> str:
+    """The current figure of every row of the paper. plots: titles by file name."""
+    sections = [RESULTS]
+    for name, table in TABLES.items():
+        sections += [f"## {table.title}", table.remark]
+        sections += _ablations(records) if name == "ablations" else _paper_table(table, records)
+    sections.append(_time_to_error(records))
+    if plots:
+        sections += ["## Plots", *(f"![{title}](plots/{name})" for name, title in plots.items())]
+    return "\n\n".join(section.strip() for section in [*sections, REPRODUCE] if section) + "\n"
+
+
+def _paper_table(table: PaperTable, records: list[Record]) -> list[str]:
+    titles = ["model", "parameters", "error, %", "test images", "trained on", "CPU hours", "supervised"]
+    titles += ["the paper's error, % (quoted)", "its images"]
+    chosen = {name: current(name, records) for name in table.presets}
     rows = [
         [
-            _label(group), millions(group.images), spread(group.figures("exact_error")),
-            spread(group.figures("exact_error", 6)), spread(group.figures("object_error")),
-            spread(group.figures("object_error", 6)), _mse(group),
+            f"`{name}`", parameters(name), error_of(group), *_costs(group, records), PRESETS[name].paper_error,
+            millions(PAPER_IMAGES[PRESETS[name].task.name]),
         ]
-        for group in groups
-        if group.preset in TABLES["multimnist"].presets and group.scored
+        for name, group in chosen.items()
     ]  # fmt: skip
-    if not rows:
+    rows += [[model, size or NOTHING, *[NOTHING] * 5, error, NOTHING] for model, size, error in table.others]
+    parts = [markdown_table(titles, rows)]
+    tested = {name: group[0] for name, group in chosen.items() if group and group[0].test}
+    if tested:
+        parts.append("\n".join(f"- `{name}`: {_remark(run, records)}" for name, run in tested.items()))
+        parts.append(_details(table, tested.values()))
+    return [*parts, *(_lengths(run) for run in tested.values())]
+
+
+def _remark(record: Record, records: list[Record]) -> str:
+    """How the weights of a row were made, and what is not as in its preset."""
+    text = f"Trained by {training_command(record, records)}."
+    if record.status == "stopped":
+        text += (
+            f" Stopped at {millions(record.cost.images)} of {millions(record.cost.planned_images)} images."
+        )
+    if record.version != "0.1" and record.changes:
+        text += f" Not as in the preset: {changes_of(record)}."
+    return text
+
+
+def changes_of(record: Record) -> str:
+    """The settings that are not the preset's, in words."""
+    return ", ".join(f"{key} {value}" for key, value in record.changes.items())
+
+
+def _details(table: PaperTable, runs: Iterable[Record]) -> str:
+    """Further figures of each row, and those of the second test set."""
+    titles = [
+        "model",
+        "test set",
+        "test images",
+        "error, %",
+        "95 % interval",
+        "per-object error, %",
+        "reconstruction MSE",
+    ]
+    rows = []
+    for run in runs:
+        for changed in ({}, table.second_test) if table.second_test else ({},):
+            if test := run.test_with(changed):
+                label = ", ".join(f"{key} {value}" for key, value in changed.items()) or "the paper's"
+                rows.append([f"`{run.preset}`", label, *test_row(test)])
+    return markdown_table(titles, rows, 2)
+
+
+def test_row(test: dict[str, Any]) -> list[str]:
+    """Images, error, interval, per-object error and reconstruction of a test, in words."""
+    reconstruction = test.get("reconstruction_mse")
+    return [
+        f"{test['n']:,}", percent(test["error"]), interval(test), percent(test["object_error"]),
+        NOTHING if reconstruction is None else f"{reconstruction:.4f}",
+    ]  # fmt: skip
+
+
+def _lengths(record: Record) -> str:
+    """A test by the length of what is read, where the task has sequences."""
+    test = record.test or {}
+    if "lengths" not in test:
         return ""
-    titles = ["model", "images seen", "error, shifts to 4 px, %", "error, shifts to 6 px, %"]
-    titles += [
-        "per-object error, 4 px, %",
-        "per-object error, 6 px, %",
-        "mean squared error of reconstruction",
-    ]
-    text = "Two test sets: shifts of up to 4 pixels (the paper's), and of up to 6 (CapsNet's release)."
-    return f"{text}\n\n{markdown_table(titles, rows)}"
+    text = f"`{record.preset}` by length:\n\n{lengths_table(test)}"
+    if "output_error" in test:
+        text += f'\n\nOf all five outputs, "no digit" included, {percent(test["output_error"])} % are wrong.'
+    return text
 
 
-def _mse(group: Group) -> str:
-    values = group.figures("reconstruction_mse")
-    return f"{sum(values) / len(values):.4f}" if values else NOTHING
-
-
-def _first_below(results: list[Result]) -> str:
-    """How soon multimnist-3 reached what the authors' program had after one pass."""
+def lengths_table(test: dict[str, Any]) -> str:
+    """Errors by the length of the sequence."""
     rows = [
-        [f"{result.name}", f"{point.images:,}", _cpu(point), f"{percent(point.error)}"]
-        for result, point in milestones(results)
+        [length, f"{row['n']:,}", percent(row["exact_error"]), percent(row["digit_error"])]
+        for length, row in test["lengths"].items()
     ]
-    goal = f"{percent(AUTHORS_ERROR)} % exact error"
-    text = (
-        f"**Images until `multimnist-3` first has {goal}.** The authors' program needed "
-        f"{AUTHORS_IMAGES:,} (quoted, on its test set). Ours is read from the validations during a run, on "
-        "images of 6,000 MNIST digits that are never trained on (`benchmarks/time_to_error.py`)."
+    rows.append(["all", f"{test['n']:,}", percent(test["error"]), percent(test["object_error"])])
+    return markdown_table(
+        ["digits in the number", "numbers", "whole numbers wrong, %", "digits wrong, %"], rows
     )
-    if not rows:
-        return f"{text} No recorded run is there yet."
-    titles = ["run", "images", "CPU seconds", "validation error there, %"]
-    return f"{text}\n\n{markdown_table(titles, rows)}"
 
 
-def _cpu(point: Milestone) -> str:
-    return f"{point.cpu_seconds:,.0f}" + (" (by share of images)" if point.estimated else "")
-
-
-def _ablations(groups: list[Group]) -> str:
-    """One table for each number of images at which more than one row was run from scratch, ordered by our error."""
-    table = TABLES["ablations"]
+def _ablations(records: list[Record]) -> list[str]:
+    """All rows at the number of images at which most of them were run from random weights, ordered by our error."""
+    names = TABLES["ablations"].presets
     own = [
         group
-        for group in groups
-        if group.preset in table.presets and group.scored and not group.first.start_from
+        for group in seeds_of_each(records)
+        if group[0].preset in names and group[0].is_of_preset and scored(group) and not group[0].init_from
     ]
-    budgets = sorted({group.budget for group in own}, reverse=True)
-    parts = [f"## {table.title}", table.remark]
-    for budget in budgets:
-        chosen = _one_each([group for group in own if group.budget == budget])
-        if len(chosen) > 1:
-            parts += _ablation_table(budget, chosen)
-    if len(parts) == 2:
-        order = sorted(table.presets, key=_paper_figure)
-        rows = [
-            [f"`{name}`", parameters(PRESETS[name].model), NOT_RUN, PRESETS[name].paper_error]
-            for name in order
-        ]
-        parts.append(markdown_table(["model", "parameters", "our error, %", PAPER], rows))
-    return "\n\n".join(parts)
-
-
-def _one_each(groups: list[Group]) -> list[Group]:
-    """Of each preset the group closest to its settings: fewest changes, then most runs."""
-    best: dict[str, Group] = {}
-    for group in sorted(groups, key=lambda group: (len(group.changes), -len(group.scored))):
-        best.setdefault(group.preset, group)
-    return list(best.values())
-
-
-def _ablation_table(budget: int, groups: list[Group]) -> list[str]:
-    groups = sorted(groups, key=lambda group: group.error or 0.0)
+    budgets: dict[int, dict[str, list[Record]]] = {}
+    for group in sorted(
+        own, key=lambda group: (len(group[0].changes), -len(group))
+    ):  # the preset's own settings first
+        budgets.setdefault(group[0].cost.planned_images, {}).setdefault(group[0].preset, group)
+    titles = ["model", "parameters", "our error, %", "CPU hours", "the paper's error, % (quoted)"]
+    budget, chosen = max(budgets.items(), key=lambda item: (len(item[1]), item[0]), default=(0, {}))
     rows = [
-        [str(rank), *_row(group)[:5], _row(group)[6], PRESETS[group.preset].paper_error]
-        for rank, group in enumerate(groups, 1)
-    ]
-    missing = [name for name in TABLES["ablations"].presets if name not in {group.preset for group in groups}]
-    rows += [[NOTHING, *_empty_row(name)[:5], NOTHING, PRESETS[name].paper_error] for name in missing]
-    titles = ["place", "model", "parameters", "our error, %", "runs", "failed", "CPU hours, each", PAPER]
-    ours = [group.preset for group in groups]
-    papers = sorted(ours, key=_paper_figure)
-    if ours == papers:
-        verdict = "The order of the rows is the paper's."
-    else:
+        [
+            f"`{name}`", parameters(name), error_of(chosen.get(name, [])),
+            hours(statistics.fmean(run.cost.cpu_seconds for run in chosen[name])) if name in chosen else NOTHING,
+            PRESETS[name].paper_error,
+        ]
+        for name in sorted(names, key=lambda name: _mean_error(chosen.get(name, [])))
+    ]  # fmt: skip
+    ours, papers = sorted(chosen, key=lambda name: _mean_error(chosen[name])), sorted(chosen, key=paper_error)
+    verdict = "The order of the rows is the paper's."
+    if ours != papers:
         verdict = f"The paper's order is another one: {', '.join(f'`{name}`' for name in papers)}."
     return [
-        f"### {millions(budget)} images each",
-        markdown_table(titles, rows, 2),
-        verdict,
-        *_remarks(groups),
+        f"{millions(budget)} images each:" if budget else "",
+        markdown_table(titles, rows),
+        verdict if chosen else "",
     ]
 
 
-def _paper_figure(preset: str) -> float:
+def _mean_error(group: list[Record]) -> float:
+    return (
+        statistics.fmean(record.test["error"] for record in scored(group) if record.test)
+        if scored(group)
+        else 1.0
+    )
+
+
+def paper_error(preset: str) -> float:
+    """The paper's error in percent, or the bound it gives."""
     return float(PRESETS[preset].paper_error.split(" ±")[0].strip("> "))
 
 
-def _lengths(groups: list[Group]) -> str:
-    """House numbers by their length, for each run that was tested so."""
-    blocks = []
-    for group in groups:
-        for result in group.scored if group.preset == "svhn-12" else []:
-            test = test_of(result) or {}
-            if "lengths" not in test:
-                continue
-            rows = [
-                [length, f"{row['n']:,}", percent(row["exact_error"]), percent(row["digit_error"])]
-                for length, row in test["lengths"].items()
-            ]
-            rows.append(
-                ["all", f"{test['n']:,}", percent(test["exact_error"]), percent(test["object_error"])]
-            )
-            titles = [
-                "digits in the number",
-                "numbers",
-                "error of whole numbers, %",
-                "error of single digits, %",
-            ]
-            block = f"By length, {result.name}:\n\n{markdown_table(titles, rows)}"
-            if "output_error" in test:
-                block += f'\n\nOf all five outputs, "no digit" included, {percent(test["output_error"])} % are wrong.'
-            blocks.append(block)
+def _time_to_error(records: list[Record]) -> str:
+    """How soon runs reached what the authors' program had after one pass."""
+    rows = [
+        [record.name, f"{point.images:,}", f"{point.cpu_seconds:,.0f}", percent(point.error)]
+        for record, point in milestones(records)
+    ]
     text = (
-        "The paper's error on single digits is 2.65 ± 0.11 % (quoted); the authors' program counts all five "
-        "outputs, so it stands beside ours of the five outputs."
+        f"## Time to {percent(AUTHORS_ERROR)} %\n\nThe authors' program had this error on its test set after one pass "
+        f"over {AUTHORS_IMAGES:,} images (quoted). Runs of `multimnist-3` from random weights first had it in a "
+        "validation, on images of 6,000 MNIST digits that are never trained on, after:"
     )
-    return "\n\n".join([*blocks, text]) if blocks else ""
+    return (
+        f"{text}\n\n{markdown_table(['run', 'images', 'CPU seconds', 'error there, %'], rows)}"
+        if rows
+        else ""
+    )
 
 
-def _pictures(plots: dict[str, Path], folder: Path | None) -> str:
-    lines = [
-        f"![{title}]({path.relative_to(folder).as_posix() if folder else path})"
-        for title, path in plots.items()
+def milestones(records: Iterable[Record]) -> list[tuple[Record, Any]]:
+    """Runs of multimnist-3 from random weights that got as far as the authors' first pass, the soonest first."""
+    fresh = [
+        run for run in records if run.preset == "multimnist-3" and run.is_of_preset and not run.init_from
     ]
-    return "\n\n".join(["## Plots", *lines]) if lines else ""
+    found = [(run, point) for run in fresh if (point := milestone(run)) is not None]
+    return sorted(found, key=lambda pair: pair[1].images)
 
 
-def _every_run(results: list[Result]) -> str:
-    """All runs, those that failed too."""
-    if not results:
-        return "## Every run\n\nNone is recorded yet."
-    rows = []
-    for result in sorted(results, key=lambda result: (result.preset, result.name)):
-        test = test_of(result)
-        state = "failed" if has_failed(result) else "stopped" if result.stopped_early else "ended"
+def runs_page(records: list[Record]) -> str:
+    """All runs, those that failed and those that were stopped too."""
+    titles = ["run", "seed", "date", "status", "images", "CPU hours", "validation error, %", "test error, %"]
+    titles += ["test images", "supervised", "fine-tuned from", "commit"]
+    rows, notes = [], []
+    for record in sorted(records, key=lambda record: (record.preset, record.name)):
         rows.append([
-            result.name, str(result.seed), result.date, state, f"{result.images:,}",
-            hours(result.cpu_seconds), percent(test["exact_error"]) if test else NOTHING,
-            f"{test['n']:,}" if test else NOTHING,
-            short(result.commit or NOTHING), result.reason or result.notes or NOTHING,
+            f"`{record.name}`", str(record.seed), record.date, "failed" if record.has_failed else record.status,
+            f"{record.cost.images:,}", hours(record.cost.cpu_seconds),
+            NOTHING if record.validation_error is None else percent(record.validation_error),
+            percent(record.test["error"]) if record.test else NOTHING,
+            f"{record.test['n']:,}" if record.test else NOTHING,
+            "yes" if record.supervised_attention else "no", record.init_from or "random weights",
+            " ".join([word if k else word[:7] for k, word in enumerate((record.commit or NOTHING).split())]),
         ])  # fmt: skip
-    titles = [
-        "run",
-        "seed",
-        "date",
-        "state",
-        "images seen",
-        "CPU hours",
-        "error, %",
-        "test images",
-        "commit",
-        "notes",
-    ]
-    return "## Every run\n\n" + markdown_table(titles, rows)
+        changed = f"Not as in its preset at the time: {changes_of(record)}." if record.changes else ""
+        if text := " ".join(filter(None, (record.notes, changed))):
+            notes.append(f"- `{record.name}` (version {record.version}): {text}")
+    table = markdown_table(titles, rows) if rows else "None is recorded yet."
+    return "\n\n".join([RUNS.strip(), table, *(["## Notes", "\n".join(notes)] if notes else [])]) + "\n"
 
 
-def _trials(groups: list[Group]) -> str:
-    """The settings of the runs that are in no table above."""
-    lines = [
-        f"- {result.name}: {_remark(group) or 'the settings of the preset.'}"
-        for group in groups
-        if _is_trial(group)
-        for result in group.results
+def blocks(records: list[Record], speed: dict[str, Any] | None) -> dict[str, str]:
+    """Tables and sentences that stand between markers in README.md and benchmarks/README.md, by name."""
+    found = {
+        "accuracy": _accuracy(records),
+        "commands": _commands(records),
+        "milestone": _first_milestone(records),
+    }
+    if speed is not None:
+        titles = ["preset", "mode", "images/s", "of the GEMM peak", "× plain pseudocode", "MB a process"]
+        rows = [
+            [
+                f"`{row['preset']}`", row["mode"], f"{row['images_per_second']:,.0f}", f"{row['share_of_peak']:.0%}",
+                f"{row['times_plain']:.1f}", f"{row['peak_memory_mb']:,.0f}",
+            ]
+            for row in speed["rows"]
+        ]  # fmt: skip
+        found["speed"] = markdown_table(titles, rows, 2)
+    return found
+
+
+def _shipped_tests(records: list[Record]) -> list[tuple[str, Record, dict[str, Any]]]:
+    found = [(name, shipped_record(name, records)) for name in shipped()]
+    return [
+        (name, record, record.test)
+        for name, record in found
+        if record is not None and record.test is not None
     ]
-    if not lines:
-        return ""
-    return "### Runs that were not tested\n\nStopped, or made to compare settings.\n\n" + "\n".join(
-        sorted(lines)
+
+
+def _accuracy(records: list[Record]) -> str:
+    titles = ["weights", "exact error, % (95 % interval)", "test images", "trained on", "CPU hours"]
+    titles += ["supervised", "the paper's error, % (quoted)"]
+    rows = [
+        [f"`{name}`", error_of([record]), *_costs([record], records), PRESETS[name].paper_error]
+        for name, record, _ in _shipped_tests(records)
+    ]
+    return markdown_table(titles, rows)
+
+
+def _commands(records: list[Record]) -> str:
+    rows = [
+        [
+            f"`{name}`", percent(test["error"]), f"`{evaluate_command(name, test, record)}`",
+            training_command(record, records),
+        ]
+        for name, record, test in _shipped_tests(records)
+    ]  # fmt: skip
+    return markdown_table(["weights", "error, %", "score them with", "trained by"], rows, 9)
+
+
+def _first_milestone(records: list[Record]) -> str:
+    """How soon the fastest learner had the error of the authors' program."""
+    record, point = milestones(records)[0]
+    return (
+        f"From random weights `multimnist-3` first has {percent(AUTHORS_ERROR)} % after {point.images:,} images and "
+        f"{point.cpu_seconds:,.0f} CPU seconds\n(validation, run `{record.name}`); the authors' program needed "
+        f"{AUTHORS_IMAGES:,} images for that (quoted)."
     )
 
 
-def _how() -> str:
-    return """## How to make these figures
+def filled(text: str, found: dict[str, str]) -> str:
+    """A page with all its blocks written anew: what stands between <!-- NAME: … --> and <!-- end of NAME -->."""
 
-```
-ocra reproduce multimnist --seeds 1 2 3        # every row of a table; again to go on where it stopped
-ocra reproduce ablations --images 1e6          # scaled down: the table says what was spent
-ocra reproduce cluttered --budget 12h
-ocra reproduce all --ray auto                  # runs side by side on a Ray cluster
-ocra reproduce record runs/mine                # keep a run made with `ocra train`
-ocra reproduce all --table-only                # write this page again
-```"""
+    def block(match: re.Match[str]) -> str:
+        if match["name"] not in found:
+            raise OcraError(f"There is nothing to write into the block '{match['name']}'.")
+        return f"{match['start']}{found[match['name']]}\n{match['end']}"
+
+    pattern = r"(?P<start><!-- (?P<name>[a-z-]+):[^>]*-->\n).*?(?P<end><!-- end of (?P=name) -->)"
+    return re.sub(pattern, block, text, flags=re.S)

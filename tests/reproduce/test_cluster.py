@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fabricated import tiny_job
+from fabricated import tiny
 
 from ocra.errors import OcraError, UsageError
-from ocra.reproduce.results import read_results
+from ocra.reproduce.records import read_records
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 
@@ -72,29 +72,30 @@ def kill_once_it_has_saved(folder: Path, killed: list[int]) -> None:
 def test_all_runs_end_even_if_a_worker_is_killed(two_workers: Any, tmp_path: Path) -> None:
     from ocra.reproduce.cluster import run_side_by_side
 
-    jobs = [
-        tiny_job(1, images=320),
-        tiny_job(2, images=4_800, checkpoint_minutes=1e-3, validate_every_images=10**9),
-    ]
+    slow = tiny(2, images=4_800, checkpoint_minutes=1e-3, validate_every_images=10**9)
+    runs = {**tiny(1, images=320), **slow}
     killed: list[int] = []
-    killer = threading.Thread(target=kill_once_it_has_saved, args=(tmp_path / "runs" / jobs[1].name, killed))
+    killer = threading.Thread(
+        target=kill_once_it_has_saved, args=(tmp_path / "runs" / next(iter(slow)), killed)
+    )
     killer.start()
     said: list[str] = []
-    run_side_by_side(jobs, tmp_path / "runs", tmp_path / "results", say=said.append)
+    run_side_by_side(runs, tmp_path / "runs", tmp_path / "results", say=said.append)
     killer.join()
     assert len(killed) == 1
-    results = read_results(tmp_path / "results")
-    assert [result.name for result in results] == sorted(job.name for job in jobs)
-    assert all(result.ended and result.evaluations and result.processes == 1 for result in results)
+    records = read_records(tmp_path / "results")
+    assert [record.name for record in records] == sorted(runs)
+    assert all(run.status == "finished" and run.test and run.cost.processes == 1 for run in records)
     assert "2 runs on 2 cores" in said[0]
 
 
 def test_a_run_that_cannot_be_made_is_told_and_the_others_end(two_workers: Any, tmp_path: Path) -> None:
     from ocra.reproduce.cluster import run_side_by_side
 
-    jobs = [tiny_job(1, images=64), tiny_job(2, images=64)]
+    runs = {**tiny(1, images=64), **tiny(2, images=64)}
+    blocked, other = runs
     (tmp_path / "runs").mkdir()
-    (tmp_path / "runs" / jobs[0].name).write_text("in the way")
-    with pytest.raises(OcraError, match=rf"1 of 2 runs did not end: {jobs[0].name}: .* is a file"):
-        run_side_by_side(jobs, tmp_path / "runs", tmp_path / "results", say=lambda text: None)
-    assert [result.name for result in read_results(tmp_path / "results")] == [jobs[1].name]
+    (tmp_path / "runs" / blocked).write_text("in the way")
+    with pytest.raises(OcraError, match=rf"1 of 2 runs did not end: {blocked}: .* is a file"):
+        run_side_by_side(runs, tmp_path / "runs", tmp_path / "results", say=lambda text: None)
+    assert [record.name for record in read_records(tmp_path / "results")] == [other]

@@ -1,0 +1,525 @@
+"""Records: one small JSON file for each run that was made, with its settings, its cost, its curve and its figures."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shlex
+import warnings
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from ocra.errors import OcraError, UsageError
+from ocra.files import read_json, write_text_atomically
+from ocra.model.weights import read_config, shipped
+from ocra.presets import PRESETS, Experiment
+from ocra.training.checkpoint import Checkpoints
+from ocra.training.logging import read_log
+from ocra.training.summary import versions
+
+# The authors' program after one pass over its 2.7 M training images: 87.75 % right on its test set.
+AUTHORS_ERROR = 0.1225
+AUTHORS_IMAGES = 2_700_000
+# Chance is 97.8 % or more on all tasks: a run above this has learnt next to nothing.
+HOPELESS = 0.9
+MOST_POINTS = 200
+WORST = 5
+_FIGURES = ("object_error", "reconstruction_mse", "output_error", "lengths")
+# What is reported, saved and checked on the way does not change what is learnt; nor do folders of a machine.
+_IMMATERIAL = (
+    "name",
+    "description",
+    "paper_error",
+    "seed",
+    "task.root",
+    "task.download",
+    "run.",
+    "training.report_every_images",
+    "training.validate",
+    "training.test_images",
+    "training.checkpoint_minutes",
+    "training.compile",
+)
+# Only training images change with these, so the task is still that of the paper's table.
+_TRAINING_ONLY = ("task.augment", "task.extra")
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a run took."""
+
+    images: int
+    """images seen"""
+    planned_images: int
+    """images it was to see"""
+    best_images: int
+    """images seen by the weights that are scored: those of the lowest validation error, or the released ones"""
+    seconds: float
+    cpu_seconds: float
+    """of all processes together"""
+    processes: int
+
+
+@dataclass(frozen=True)
+class Record:
+    """What is kept of one run."""
+
+    name: str
+    version: str
+    """version of ocra that made it, and in whose words the settings are"""
+    preset: str
+    command: str
+    """the command that trains it; settings.json stands for `settings` of this record"""
+    init_from: str | None
+    """record it was fine-tuned from, with the hash of the weights where it is known; None: random weights"""
+    commit: str | None
+    seed: int
+    date: str
+    """day on which it ended"""
+    versions: dict[str, str]
+    machine: str | None
+    cost: Cost
+    curve: list[tuple[int, float | None, float]]
+    """validations: images, CPU seconds where the log has them, exact error"""
+    figures: list[dict[str, Any]]
+    """evaluations of its weights"""
+    changes: dict[str, Any]
+    """settings that were not those of its preset at the time, its length and its seed apart"""
+    settings: dict[str, Any]
+    """the experiment exactly as it was run"""
+    status: Literal["finished", "stopped", "failed"] = "finished"
+    notes: str = ""
+
+    @property
+    def is_of_preset(self) -> bool:
+        """Whether task and network are those of the preset; its training may be another."""
+        changed = (key for key in self.changes if key.startswith(("task.", "model.")))
+        return self.preset in PRESETS and all(key in _TRAINING_ONLY for key in changed)
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether it diverged, or finished having learnt next to nothing."""
+        hopeless = self.test is not None and self.test["error"] > HOPELESS
+        return self.status == "failed" or (self.status == "finished" and hopeless)
+
+    @property
+    def supervised_attention(self) -> bool:
+        """Whether the run was shown where the objects are."""
+        if "stages" not in self.settings:  # version 0.1
+            return bool(self.settings["training"].get("guide"))
+        return any(stage.get("attention_supervision") for stage in self.settings["stages"])
+
+    @property
+    def validation_error(self) -> float | None:
+        """The lowest."""
+        return min((error for _, _, error in self.curve), default=None)
+
+    @cached_property
+    def test(self) -> dict[str, Any] | None:
+        """The figures it is judged by: the test split of its own task, with its own number of glimpses."""
+        return self.test_with({})
+
+    def test_with(self, changed: dict[str, Any]) -> dict[str, Any] | None:
+        """The test on most images of its task with some settings changed; of equal ones the latest."""
+        glimpses = (self.settings["model"]["glimpses"], None)
+        fitting = [
+            figure for figure in self._tests_with(changed) if figure["glimpses"] in glimpses
+        ]  # fmt: skip
+        return max(reversed(fitting), key=lambda figure: figure["n"], default=None)
+
+    def _tests_with(self, changed: dict[str, Any]) -> list[dict[str, Any]]:
+        """All figures on the test split of the task it was trained on, or of that with some settings changed."""
+        task = {**self.settings["task"], **changed}
+        return [
+            figure
+            for figure in self.figures
+            if figure["split"] == "test"
+            and all(task.get(key) == value for key, value in figure["task"].items())
+            and set(changed) <= set(figure["task"])
+        ]
+
+    def errors_by_glimpses(self) -> tuple[int, dict[int, float]]:
+        """Images, and the exact error for each number of glimpses on the same images; of several sets the fullest."""
+        sets: dict[tuple[int, int], dict[int, float]] = {}
+        for figure in self._tests_with({}):
+            if figure["glimpses"] is not None:
+                sets.setdefault((figure["n"], figure["seed"]), {})[figure["glimpses"]] = figure["error"]
+        (images, _), errors = max(
+            sets.items(), key=lambda item: (len(item[1]), item[0]), default=((0, 0), {})
+        )
+        return (images, dict(sorted(errors.items()))) if len(errors) > 1 else (0, {})
+
+    def with_figure(self, figure: dict[str, Any]) -> Record:
+        """The same with one more evaluation, in place of an earlier one of the same images and glimpses."""
+        kept = [other for other in self.figures if self.images_of(other) != self.images_of(figure)]
+        return replace(self, figures=[*kept, figure])
+
+    def images_of(self, figure: dict[str, Any]) -> tuple[Any, ...]:
+        """Which images an evaluation scored, with how many glimpses."""
+        task = sorted(
+            {**material({"task": self.settings["task"]}), **material({"task": figure["task"]})}.items()
+        )
+        return (task, *(figure[key] for key in ("split", "seed", "glimpses", "n")))
+
+
+@dataclass(frozen=True)
+class Chain:
+    """A run and the runs it was fine-tuned from, newest first."""
+
+    runs: tuple[Record, ...]
+    unknown: str | None = None
+    """weights that the oldest of these runs was fine-tuned from and of which no run is recorded"""
+
+    @property
+    def images(self) -> int:
+        """Images seen by all runs together."""
+        return sum(run.cost.images for run in self.runs)
+
+    @property
+    def cpu_seconds(self) -> float:
+        """CPU seconds of all runs together."""
+        return sum(run.cost.cpu_seconds for run in self.runs)
+
+    @property
+    def supervised_attention(self) -> bool:
+        """Whether any of the runs was shown where the objects are: weights keep what they learnt so."""
+        return any(run.supervised_attention for run in self.runs)
+
+    @property
+    def count(self) -> str:
+        """Such as: 5 runs."""
+        more = f" and the unrecorded ones of {self.unknown}" if self.unknown else ""
+        return f"{len(self.runs)} run" + "s" * (len(self.runs) > 1) + more
+
+
+def chain(record: Record, records: Iterable[Record]) -> Chain:
+    """The run of a record and those it was fine-tuned from, as far as they are among the records."""
+    known = {other.name: other for other in records if other.name != record.name}
+    runs, source = [record], record.init_from
+    while source is not None and source.split("@")[0] in known:
+        runs.append(known.pop(source.split("@")[0]))
+        source = runs[-1].init_from
+    return Chain(tuple(runs), source)
+
+
+def shipped_record(name: str, records: Iterable[Record]) -> Record | None:
+    """The run whose weights are shipped under this name, if it is among the records."""
+    own = read_config(name)[1].record.get("result") if name in shipped() else None
+    return next((record for record in records if record.name == own), None)
+
+
+class Milestone(NamedTuple):
+    """Where a run was when it first had an error."""
+
+    images: int
+    cpu_seconds: float
+    error: float
+
+
+def milestone(record: Record, error: float = AUTHORS_ERROR) -> Milestone | None:
+    """The first validation at or below an error; CPU seconds that are not in the log are by share of images."""
+    for images, cpu_seconds, found in record.curve:
+        if found <= error:
+            share = record.cost.cpu_seconds * images / max(1, record.cost.images)
+            return Milestone(images, share if cpu_seconds is None else cpu_seconds, found)
+    return None
+
+
+def record_run(folder: Path, *, name: str = "", notes: str = "", failed: str = "") -> Record:
+    """The record of the run in a folder, finished or not; `failed` says why it failed, if it did."""
+    experiment = read_experiment(folder)
+    settings = portable(experiment.to_dict())
+    changes = changes_to_preset(experiment)
+    summary_path = folder / "summary.json"
+    if summary_path.is_file():
+        summary = state = read_json(summary_path)
+        ended = summary_path
+    else:
+        summary, checkpoints = {}, Checkpoints(folder / "checkpoints")
+        newest = checkpoints.load()
+        if newest is None or not newest.state["images"]:
+            raise OcraError(f"{folder} has neither a summary.json nor a checkpoint of anything learnt yet.")
+        state, ended = newest.state, checkpoints.paths()[0]
+    found = {**(summary.get("versions") or versions())}
+    curve = _curve([line for line in read_log(folder / "log.jsonl") if line["images"] <= state["images"]])
+    planned = experiment.training.images
+    command = shlex.join(["ocra", "train", experiment.name, "--seed", str(experiment.seed)])
+    if changes or experiment.name not in PRESETS or planned != PRESETS[experiment.name].training.images:
+        command = "ocra train --config settings.json"
+    record = Record(
+        name=name or run_name(experiment),
+        version=".".join(found["ocra"].split(".")[:2]),
+        preset=experiment.name,
+        command=command,
+        init_from=_source(experiment.training.start_from),
+        commit=summary.get("commit"),  # a run that goes on may do so under another
+        seed=experiment.seed,
+        date=datetime.fromtimestamp(ended.stat().st_mtime, timezone.utc).date().isoformat(),
+        versions=found,
+        machine=found.pop("platform", None),
+        cost=Cost(
+            state["images"], planned, state["best_images"], round(state["seconds"], 1),
+            round(state["cpu_seconds"], 1), state["processes"],
+        ),
+        curve=curve,
+        figures=[],
+        changes=changes,
+        settings=settings,
+        status="failed" if failed else "finished" if summary else "stopped",
+        notes=" ".join(filter(None, (failed, notes))),
+    )  # fmt: skip
+    if tested := summary.get("test", {}).get("best"):
+        about = {
+            "task": settings["task"],
+            "glimpses": experiment.model.glimpses,
+            "command": f"the end of: {command}",
+        }
+        record = record.with_figure(figure({**about, **tested}))
+    return record
+
+
+def read_experiment(folder: Path) -> Experiment:
+    """The experiment of the run in a folder."""
+    try:
+        return Experiment.from_dict(read_json(folder / "config.json"))
+    except OcraError as error:
+        raise OcraError(f"{folder} holds no run of this version. {error}") from None
+
+
+def run_name(experiment: Experiment) -> str:
+    """Name of a run's folder and of its record, such as multimnist-3-1.3M-seed0."""
+    number = str(images := experiment.training.images)
+    for size, letter in ((1_000, "k"), (1_000_000, "M")):
+        if images >= size and images * 100 % size == 0:
+            number = f"{images / size:.2f}".rstrip("0").rstrip(".") + letter
+    return f"{experiment.name}-{number}-seed{experiment.seed}"
+
+
+def _source(weights: str | None) -> str | None:
+    """Weights to start from by the record they are shipped with, as the name may come to mean others."""
+    if weights is None:
+        return None
+    name, _, content = weights.rpartition("@") if "@" in weights else (weights, "", "")
+    try:
+        name = str(read_config(name)[1].record.get("result", weight_name(name)))
+    except OcraError:
+        name = weight_name(name)
+    return f"{name}@{content}" if content else name
+
+
+def weight_name(source: str) -> str:
+    """Weights by their name alone, no folder of a machine: that of the run, if they are the best or last of one."""
+    parts = [part for part in Path(source).parts if part not in ("/", "..", ".", "~")]
+    while len(parts) > 1 and parts[-1].split("@")[0] in ("best", "last", "weights"):
+        parts.pop()
+    return parts[-1] if parts else source
+
+
+def _curve(log: list[dict[str, Any]]) -> list[tuple[int, float | None, float]]:
+    """The validations of a log, thinned out to a few hundred; the last and the best always stay."""
+    points = [
+        (line["images"], round(line["cpu_seconds"], 1) if "cpu_seconds" in line else None, round(error, 6))
+        for line in log
+        if (error := line.get("validation_error")) is not None
+    ]
+    every = -(-len(points) // MOST_POINTS)
+    best = min(points, key=lambda point: point[2], default=None)
+    return [point for k, point in enumerate(points, 1) if k % every == 0 or k == len(points) or point is best]
+
+
+def portable(settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings as JSON has them, without the folders of the machine they were run on."""
+    settings = json.loads(json.dumps(settings))
+    if settings["task"].get("root"):
+        settings["task"]["root"] = None
+    if settings.get("training", {}).get("start_from"):
+        settings["training"]["start_from"] = weight_name(settings["training"]["start_from"])
+    return settings
+
+
+def material(settings: dict[str, Any]) -> dict[str, Any]:
+    """All that matters to what is learnt, as one flat dictionary, such as {"stages.0.batch_size": 128, …}."""
+    flat: dict[str, Any] = {}
+
+    def flatten(value: Any, key: str) -> None:
+        if isinstance(value, dict):
+            for name, inner in value.items():
+                flatten(inner, f"{key}.{name}" if key else name)
+        elif isinstance(value, list) and value and isinstance(value[0], dict):
+            for number, inner in enumerate(value):
+                flatten(inner, f"{key}.{number}")
+        else:
+            flat[key] = value
+
+    flatten(portable(settings), "")
+    return {key: value for key, value in flat.items() if not key.startswith(_IMMATERIAL)}
+
+
+def differences(settings: dict[str, Any], other: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Settings that differ in what is learnt, each with its value here and there."""
+    here, there = material(settings), material(other)
+    return {
+        key: (here.get(key), there.get(key)) for key in {**here, **there} if here.get(key) != there.get(key)
+    }
+
+
+def changes_to_preset(experiment: Experiment) -> dict[str, Any]:
+    """Settings that are not those of the preset an experiment is named after, run for as many images."""
+    if experiment.name not in PRESETS:
+        return {}
+    known = scaled(PRESETS[experiment.name], experiment.training.images)
+    return {key: here for key, (here, _) in differences(experiment.to_dict(), known.to_dict()).items()}
+
+
+def figure(values: dict[str, Any]) -> dict[str, Any]:
+    """What is kept of an evaluation, from what `Evaluation.to_dict` gives with its task and command beside it."""
+    task = {key: value for key, value in values["task"].items() if key not in ("root", "download")}
+    kept: dict[str, Any] = {
+        "task": task, "split": values.get("split", "test"), "seed": values.get("seed", 0),
+        "glimpses": values.get("glimpses"), "n": values["n"], "error": _rounded(values["exact_error"]),
+        "interval": _rounded(values["exact_error_interval"]), "command": values["command"],
+    }  # fmt: skip
+    kept.update({name: _rounded(values[name]) for name in _FIGURES if name in values})
+    if "classes" in values:
+        kept["classes"] = {name: _rounded(row["error"]) for name, row in values["classes"].items()}
+    if "pairs" in values:
+        kept["hardest_pairs"] = _hardest(values["pairs"])
+    if "confusion" in values:
+        kept["confusions"] = _worst_confusions(values["confusion"])
+    return kept
+
+
+def _hardest(pairs: dict[str, dict[str, float]]) -> list[list[Any]]:
+    """The pairs of classes with the highest error: pair, error, images. Rare pairs say too little."""
+    enough = sum(row["n"] for row in pairs.values()) / len(pairs) / 2
+    common = [(name, row) for name, row in pairs.items() if row["n"] >= enough]
+    worst = sorted(common, key=lambda item: -item[1]["error"])[:WORST]
+    return [[name, _rounded(row["error"]), row["n"]] for name, row in worst]
+
+
+def _worst_confusions(confusion: dict[str, Any]) -> list[list[Any]]:
+    """The mistakes made most often: true class, answer, share of the objects of that class."""
+    mistakes = [
+        (count / max(1.0, sum(row)), true, answered)
+        for true, row in zip(confusion["true"], confusion["counts"], strict=True)
+        for answered, count in zip(confusion["answered"], row, strict=True)
+        if count and true != answered
+    ]
+    worst = sorted(mistakes, key=lambda mistake: -mistake[0])[:WORST]
+    return [[true, answered, round(share, 6)] for share, true, answered in worst]
+
+
+def _rounded(value: Any) -> Any:
+    """Floats to six digits behind the point: errors of test sets need no more."""
+    if isinstance(value, float):
+        return round(value, 6)
+    if isinstance(value, list | tuple):
+        return [_rounded(item) for item in value]
+    if isinstance(value, dict):
+        return {name: _rounded(item) for name, item in value.items()}
+    return value
+
+
+def read_record(path: Path) -> Record:
+    """A record from its file; what is missing or no number is told."""
+    values = read_json(path)
+    try:
+        record = Record(**{**values, "name": path.stem, "cost": Cost(**values["cost"])})
+        record = replace(record, curve=[(images, cpu, error) for images, cpu, error in record.curve])
+        numbers = [record.cost.images, record.cost.cpu_seconds, *(error for _, _, error in record.curve)]
+        numbers += [
+            number for test in record.figures for number in (test["n"], test["error"], *test["interval"])
+        ]
+        if not all(isinstance(number, int | float) for number in numbers) or "task" not in record.settings:
+            raise ValueError("a figure is no number, or the settings are missing")
+    except (KeyError, TypeError, ValueError) as error:
+        raise OcraError(
+            f"{path} is no record of a run ({error}); 'ocra reproduce record' writes them."
+        ) from None
+    return record
+
+
+def read_records(folder: Path) -> list[Record]:
+    """All records in a folder, by name; measurements of other kinds (speed.json) are passed over."""
+    paths = sorted(folder.glob("*.json"))
+    found = {path: read_json(path) for path in paths}
+    return [
+        read_record(path)
+        for path, values in found.items()
+        if not isinstance(values, dict) or "preset" in values
+    ]
+
+
+def write_record(folder: Path, record: Record) -> Path:
+    """Keep a record in a folder under its name; one of another experiment is not overwritten.
+
+    A line for each field: such a file is small, and a change of it can be read.
+    """
+    path = folder / f"{record.name}.json"
+    refuse_another_experiment(path, record)
+    values = dataclasses.asdict(record)
+    lines = [f"  {json.dumps(key)}: {json.dumps(value, ensure_ascii=False)}" for key, value in values.items()]
+    write_text_atomically(path, "{\n" + ",\n".join(lines) + "\n}\n")
+    return path
+
+
+def refuse_another_experiment(path: Path, record: Record) -> None:
+    """Refuse a file that holds the record of another experiment."""
+    if path.exists() and (other := first_difference(read_record(path).settings, record.settings)):
+        raise OcraError(f"{path} holds another experiment ({other}); give this one another --name.")
+
+
+def first_difference(settings: dict[str, Any], other: dict[str, Any]) -> str:
+    """The first setting that differs, in words; empty if the experiments are the same."""
+    if settings["seed"] != other["seed"]:
+        return f"seed {settings['seed']}, not {other['seed']}"
+    for key, (here, there) in differences(settings, other).items():
+        return f"{key} {here}, not {there}"
+    return ""
+
+
+def with_earlier_figures(record: Record, folder: Path) -> Record:
+    """The record with the evaluations that its file has already, if they are of the same weights.
+
+    They are if those had seen as many images and had the same validation error: another run would have another one.
+    """
+    path = folder / f"{record.name}.json"
+    refuse_another_experiment(path, record)
+    if not path.is_file():
+        return record
+    earlier = read_record(path)
+    if _scored_weights(earlier) != _scored_weights(record):
+        if earlier.figures:
+            warnings.warn(f"The weights of {record.name} have changed: score them again.", stacklevel=2)
+        return record
+    for new in record.figures:
+        earlier = earlier.with_figure(new)
+    return replace(record, figures=earlier.figures, notes=record.notes or earlier.notes)
+
+
+def _scored_weights(record: Record) -> tuple[int, float | None]:
+    errors = {images: error for images, _, error in record.curve}
+    return record.cost.best_images, errors.get(record.cost.best_images)
+
+
+def scaled(experiment: Experiment, images: int) -> Experiment:
+    """The same experiment over another number of images, its first phases no longer than a part of it."""
+    if images < 1:
+        raise UsageError(f"--images must be at least 1, not {images}.")
+    training = experiment.training
+    return replace(
+        experiment,
+        training=replace(
+            training,
+            images=images,
+            warmup_images=min(training.warmup_images, images // 10),
+            single_until_images=min(training.single_until_images, images * 3 // 10),
+            spread_until_images=min(training.spread_until_images, images * 3 // 10),
+            few_until_images=min(training.few_until_images, images // 2),
+            validate_every_images=max(training.batch, min(training.validate_every_images, images // 20)),
+        ),
+    )

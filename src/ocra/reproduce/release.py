@@ -1,0 +1,199 @@
+"""From a run to weights in the package: score them as they are stored, record the run, write card and tables."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from ocra.config import ModelConfig
+from ocra.data import TaskConfig, make_task
+from ocra.errors import OcraError, UsageError
+from ocra.evaluation import evaluate
+from ocra.files import read_json, write_json_atomically, write_text_atomically
+from ocra.model import weights as pretrained
+from ocra.model.ocra import OCRA
+from ocra.presets import PRESETS
+from ocra.reproduce.cards import model_card
+from ocra.reproduce.plots import draw_all, plots
+from ocra.reproduce.records import (
+    Record,
+    figure,
+    portable,
+    read_records,
+    record_run,
+    shipped_record,
+    with_earlier_figures,
+    write_record,
+)
+from ocra.reproduce.tables import (
+    TABLES,
+    blocks,
+    evaluate_command,
+    filled,
+    interval,
+    percent,
+    results_page,
+    runs_page,
+)
+
+CHECK = "check.json"
+CHECKED_IMAGES = 8
+Say = Callable[[str], None]
+
+
+def release(
+    run: Path,
+    name: str,
+    *,
+    results: Path,
+    which: Literal["best", "last"] = "best",
+    images: int | None = None,
+    curve_images: int = 5_000,
+    storage: Literal["float16", "float32"] = "float16",
+    into: Path = pretrained.SHIPPED,
+    record_name: str = "",
+    notes: str = "",
+    threads: int = 0,
+    say: Say = print,
+) -> Record:
+    """Put the weights of a run, finished or not, into the package under a name, with their figures and their card.
+
+    images: test images, by default the whole test set. curve_images: for the error by number of glimpses, the same
+    images for each number; 0 leaves that out.
+    """
+    source, target = run / "weights" / which, into / name
+    _check(source, name)
+    record = record_run(run, name=record_name, notes=notes)
+    model = pretrained.load(source)
+    info = model.info
+    with tempfile.TemporaryDirectory() as folder:  # what is scored is what is stored
+        pretrained.save(model, folder, info, storage)
+        model = pretrained.load(folder)
+    seen = int(info.record.get("training", {}).get("images_seen", record.cost.best_images))
+    # A name that is taken is refused now, not after the tests.
+    record = replace(record, cost=replace(record.cost, best_images=seen), figures=[])
+    record = with_earlier_figures(record, results)
+    values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in info.task.items()}
+    task = TaskConfig(**values)
+    for test in planned_tests(name, model.config, images, curve_images):
+        record = record.with_figure(_score(model, name, record, task, test, threads, say))
+    told = {**info.record, "result": record.name}
+    if record.test is not None:
+        names = {"n": "n", "exact_error": "error", "exact_error_interval": "interval", "command": "command"}
+        told["test"] = {told_as: record.test[key] for told_as, key in names.items()}
+        say(f"{name}: exact error {percent(record.test['error'])} % ({interval(record.test)}); {target}")
+    told = portable({"task": info.task, **told})
+    info = replace(info, name=name, task=told.pop("task"), record=told)
+    pretrained.save(model, target, info, storage)
+    with torch.no_grad():
+        scores = model(glyph_images(model.config, task.name)).scores
+    rounded = [[round(x, 4) for x in row] for row in scores.tolist()]
+    write_json_atomically(target / CHECK, {"glyph_images": CHECKED_IMAGES, "scores": rounded})
+    write_record(results, record)
+    write_text_atomically(target / "README.md", model_card(name, record, read_records(results), storage))
+    return record
+
+
+def _check(source: Path, name: str) -> None:
+    """Refuse what cannot be released before anything is computed."""
+    if not re.fullmatch(r"[a-z0-9][a-z0-9.-]*", name):
+        raise UsageError(f"'{name}' is no name for weights: use small letters, digits and hyphens.")
+    if not source.is_dir():
+        raise OcraError(
+            f"{source} is missing: a run has it after its first validation (best) or its end (last)."
+        )
+    own = read_json(source / pretrained.CONFIG)["model"]
+    if name in PRESETS and ModelConfig.from_dict(own) != PRESETS[name].model:
+        raise OcraError(
+            f"{source} holds another network than the preset {name}; release it under another name."
+        )
+
+
+def planned_tests(
+    name: str, model: ModelConfig, images: int | None, curve_images: int
+) -> list[dict[str, Any]]:
+    """Which tests to make: changed settings of the task, glimpses and number of images (None: all) of each."""
+    tests: list[dict[str, Any]] = []
+    if model.recurrent and curve_images:
+        counts = sorted({1, 2, 3, 4, 5, 7, 10, model.glimpses, model.glimpses + 2})
+        tests += [
+            {"task": {}, "glimpses": count, "images": curve_images}
+            for count in counts
+            if count <= model.glimpses + 2 and (count, curve_images) != (model.glimpses, images)
+        ]
+    second = next((table.second_test for table in TABLES.values() if name in table.presets), {})
+    sets = [second, {}] if second else [{}]
+    return [*tests, *({"task": changed, "glimpses": model.glimpses, "images": images} for changed in sets)]
+
+
+def _score(
+    model: OCRA, name: str, record: Record, task: TaskConfig, test: dict[str, Any], threads: int, say: Say
+) -> dict[str, Any]:
+    """One evaluation, with the command that gives it."""
+    started = time.monotonic()
+    task = replace(task, **test["task"])
+    found = evaluate(model, task, images=test["images"], glimpses=test["glimpses"], threads=threads).to_dict()
+    kept = figure({**found, "task": {**record.settings["task"], **test["task"]}, "command": ""})
+    kept["command"] = evaluate_command(name, kept, record)
+    if test["glimpses"] != model.config.glimpses:
+        kept = {
+            key: value for key, value in kept.items() if key not in ("classes", "confusions", "hardest_pairs")
+        }
+    say(f"{kept['command']}\n    exact error {percent(kept['error'])} %, {time.monotonic() - started:.0f} s")
+    return kept
+
+
+def glyph_images(config: ModelConfig, task: str) -> torch.Tensor:
+    """Images of glyph digits of the model's size, by which anybody can see that weights work as they did here.
+
+    float32 [8, channels, height, width]
+    """
+    name: Any = "multimnist" if task == "multimnist" else "cluttered"
+    source = make_task(TaskConfig(name=name, digits="glyphs", size=config.height), "test")
+    images = source.batch(range(CHECKED_IMAGES)).images
+    return images.expand(-1, config.channels, -1, -1).contiguous()
+
+
+def pages(records: list[Record], folder: Path) -> dict[Path, str]:
+    """The two pages of results in a folder of documents, by their files."""
+    titles = {name: title for name, (title, _) in plots(records).items()}
+    return {folder / "results.md": results_page(records, titles), folder / "runs.md": runs_page(records)}
+
+
+def write_pages(records: list[Record], folder: Path) -> None:
+    """Write the two pages of results into a folder, and their plots below it."""
+    try:
+        draw_all(records, folder / "plots")
+        for path, text in pages(records, folder).items():
+            write_text_atomically(path, text)
+    except OSError as error:
+        raise OcraError(f"The results could not be written to {folder}: {error.strerror}.") from None
+
+
+def generated(root: Path) -> dict[Path, str]:
+    """The text of every file below the project's folder that is written from its records."""
+    results = root / "benchmarks" / "results"
+    records = read_records(results)
+    found = blocks(records, read_json(results / "speed.json"))
+    files = pages(records, root / "docs")
+    for page in (root / "README.md", root / "benchmarks" / "README.md"):
+        files[page] = filled(page.read_text("utf-8"), found)
+    for name in pretrained.shipped():
+        if (record := shipped_record(name, records)) is not None:
+            folder = root / "src" / "ocra" / "pretrained" / name
+            files[folder / "README.md"] = model_card(name, record, records, pretrained.stored_as(folder))
+    return files
+
+
+def publish(root: Path) -> None:
+    """Write every table, page, plot and card of the project anew from its records."""
+    draw_all(read_records(root / "benchmarks" / "results"), root / "docs" / "plots")
+    for path, text in generated(root).items():
+        write_text_atomically(path, text)
