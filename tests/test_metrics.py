@@ -11,16 +11,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from ocra.config import ModelConfig
+from ocra.config import AnswerRule, ModelConfig
 from ocra.data import TaskConfig, make_task
 from ocra.data.task import Batch
 from ocra.errors import OcraError, UsageError
 from ocra.evaluation import evaluate
-from ocra.metrics import AnswerRule, predicted_counts, wilson_interval, wrong_digits, wrong_images
+from ocra.metrics import (
+    ErrorCounter,
+    predicted_counts,
+    wilson_interval,
+    wrong_answers,
+    wrong_digits,
+    wrong_images,
+)
 from ocra.model.ocra import OCRA
 from ocra.model.trace import Trace
 from ocra.model.weights import ModelInfo
-from ocra.tally import ErrorCounter, wrong_answers
 
 TWO_DIFFERENT = AnswerRule(2, repeats=False)
 TWO = AnswerRule(2)
@@ -135,37 +141,37 @@ def test_wilson_interval_against_published_values() -> None:
     assert wilson_interval(20, 20)[1] == 1
 
 
-def tally_of(scores: list[list[float]], counts: list[list[float]]) -> ErrorCounter:
+def counter_of(scores: list[list[float]], counts: list[list[float]], rule: AnswerRule = TWO) -> ErrorCounter:
     trace = Trace(torch.tensor(scores), torch.zeros(len(scores), 1, 2, 2), torch.zeros(len(scores), 2, 3))
     trace.capsule_lengths[:, 1, 2] = torch.linspace(0.4, 0.6, len(scores))
     batch = Batch(torch.ones(len(scores), 1, 2, 2), torch.tensor(counts))
-    tally = ErrorCounter(("a", "b", "c"), glimpses=2)
-    tally.add(trace, batch, TWO)
-    return tally
+    counter = ErrorCounter(("a", "b", "c"), glimpses=2)
+    counter.add(trace, batch, rule)
+    return counter
 
 
-def test_tally_counts_images_objects_and_confusions() -> None:
-    tally = tally_of(
+def test_the_counter_counts_images_objects_and_confusions() -> None:
+    counter = counter_of(
         [[0.9, 0.8, 0.1], [0.9, 0.1, 0.8], [1.9, 0.0, 0.1]], [[1, 1, 0], [1, 1, 0], [0.0, 0.0, 2.0]]
     )
-    figures, details = tally.figures(), tally.details()
+    figures, details = counter.figures(), counter.details()
     assert figures["n"] == 3
     assert figures["exact_error"] == pytest.approx(2 / 3)
     assert figures["object_error"] == pytest.approx(3 / 6)
     assert figures["reconstruction_mse"] == 1
-    assert details["longest_capsules"] == pytest.approx([0, 0.5]) and tally.silent_glimpses == 1
+    assert details["longest_capsules"] == pytest.approx([0, 0.5]) and counter.silent_glimpses == 1
     assert details["confusion"]["counts"] == [[2, 0, 0, 0], [0, 1, 1, 0], [2, 0, 0, 0]]
     assert details["pairs"] == {"a b": {"n": 2, "error": 0.5}, "c c": {"n": 1, "error": 1.0}}
     assert details["classes"]["b"] == {"n": 2, "error": 0.5}
 
 
 def test_a_missed_object_with_nothing_named_instead_is_answered_with_none() -> None:
-    tally = tally_of([[0.9, 0.5, 0.5]], [[1, 1, 0]])
-    assert tally.details()["confusion"]["counts"][1] == [0, 0, 0, 1]
+    counter = counter_of([[0.9, 0.5, 0.5]], [[1, 1, 0]])
+    assert counter.details()["confusion"]["counts"][1] == [0, 0, 0, 1]
 
 
-def test_tallies_add_up() -> None:
-    one, other = tally_of([[0.9, 0.8, 0.1]], [[1, 1, 0]]), tally_of([[0.9, 0.1, 0.8]], [[1, 1, 0]])
+def test_counters_add_up() -> None:
+    one, other = counter_of([[0.9, 0.8, 0.1]], [[1, 1, 0]]), counter_of([[0.9, 0.1, 0.8]], [[1, 1, 0]])
     assert (one + other).figures()["exact_error"] == 0.5
     assert one.combined(lambda vector: 2 * vector).figures()["n"] == 2
 
@@ -177,14 +183,42 @@ def test_house_numbers_are_counted_by_length() -> None:
     trace = Trace(torch.zeros(2, 14), torch.zeros(2, 1, 2, 2), torch.zeros(2, 12, 14), readout)
     batch = Batch(torch.zeros(2, 1, 2, 2), torch.zeros(2, 14), sequence)
     assert wrong_answers(trace, batch, AnswerRule(None)).tolist() == [True, False]
-    tally = ErrorCounter(tuple("0123456789"), glimpses=12)
-    tally.add(trace, batch, AnswerRule(None))
-    details = tally.details()
+    counter = ErrorCounter(tuple("0123456789"), glimpses=12, digits=5)
+    counter.add(trace, batch, AnswerRule(None))
+    details = counter.details()
     assert details["lengths"]["2"] == {"n": 1, "exact_error": 1.0, "digit_error": 0.5}
     assert details["lengths"]["1"] == {"n": 1, "exact_error": 0.0, "digit_error": 0.0}
     assert details["output_error"] == pytest.approx(1 / 10)
     assert details["confusion"]["counts"][2][9] == 1
-    assert tally.object_error == pytest.approx(1 / 3)
+    assert counter.object_error == pytest.approx(1 / 3)
+    figures = counter.figures()
+    assert (figures["objects"], figures["misses"], figures["false_alarms"]) == (3, 1, 1)
+
+
+def test_a_digit_read_where_there_is_none_is_a_false_alarm() -> None:
+    sequence = torch.tensor([[4, 10, 10]])
+    readout = torch.nn.functional.one_hot(torch.tensor([[4, 7, 10]]), 11).float()
+    trace = Trace(torch.zeros(1, 10), torch.zeros(1, 1, 2, 2), torch.zeros(1, 2, 10), readout)
+    counter = ErrorCounter(tuple("0123456789"), glimpses=2, digits=3)
+    counter.add(trace, Batch(torch.zeros(1, 1, 2, 2), torch.zeros(1, 10), sequence), AnswerRule(None))
+    figures = counter.figures()
+    assert (figures["misses"], figures["false_alarms"]) == (0, 1)
+    assert (figures["precision"], figures["recall"]) == (0.5, 1.0)
+
+
+def test_misses_and_false_alarms_are_counted_apart() -> None:
+    scores, counts = [[0.9, 0.8, 0.1], [0.1, 0.1, 0.1], [0.0, 2.2, 0.0]], [[1, 0, 0], [1, 1, 0], [0, 1.0, 0]]
+    figures = counter_of(scores, counts, AnswerRule(None)).figures()
+    assert (figures["objects"], figures["misses"], figures["false_alarms"]) == (4, 2, 2)
+    assert (figures["precision"], figures["recall"]) == (0.5, 0.5)
+    nothing = counter_of([[0.1, 0.1, 0.1]], [[0.0, 0.0, 0.0]], AnswerRule(None)).figures()
+    assert (nothing["misses"], nothing["false_alarms"], nothing["exact_error"]) == (0, 0, 0)
+
+
+def test_the_counter_of_a_model_with_readouts_names_digits_alone() -> None:
+    config = ModelConfig(classes=14, glimpses=12, readout_digits=5)
+    counter = ErrorCounter.for_model(config, (*"0123456789", "<5", "<4", "<3", "<2"))
+    assert counter.class_names == tuple("0123456789") and (counter.glimpses, counter.digits) == (12, 5)
 
 
 def test_where_no_class_repeats_a_high_score_is_still_one_object() -> None:

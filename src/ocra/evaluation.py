@@ -12,16 +12,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ocra.config import ModelConfig
+from ocra.config import AnswerRule, ModelConfig
 from ocra.data import Task, TaskConfig, make_task
 from ocra.data.random import permutation
 from ocra.data.task import Annotations, Batch
 from ocra.errors import UsageError
 from ocra.machine import cores
-from ocra.metrics import AnswerRule, answer_rule
+from ocra.metrics import ErrorCounter, answer_rule
 from ocra.model.ocra import OCRA, how_often
 from ocra.model.trace import Trace
-from ocra.tally import DIGITS, ErrorCounter
 
 
 @dataclass(frozen=True)
@@ -156,8 +155,7 @@ def count_errors(
     The last batch is filled up to that size, so that a compiled model meets one size only.
     """
     rule = rule_for(model, task)
-    class_names = task.class_names[:DIGITS] if model.config.readout_digits else task.class_names
-    result = ErrorCounter(class_names, glimpses or model.config.glimpses)
+    result = ErrorCounter.for_model(model.config, task.class_names, glimpses)
     for start in range(0, len(indices), batch):
         chosen = indices[start : start + batch]
         pictures = task.batch(np.resize(chosen, batch))

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ocra.config import AnswerRule
+from ocra.config import AnswerRule, ModelConfig
+from ocra.data.task import Batch
+from ocra.model.trace import Trace
 
 # A class counts n times if its score is above n − 0.2 ("1.8, conservatively selected", the paper).
 REPEAT_MARGIN = 0.2
+# A glimpse whose longest capsule is shorter on average adds next to nothing to any score.
+SILENT_LENGTH = 0.02
+NONE = "none"
 
 
 def answer_rule(task: Any) -> AnswerRule:
@@ -58,16 +64,18 @@ def wrong_images(predicted: Tensor, counts: Tensor) -> Tensor:
     return (predicted != counts).any(1)
 
 
-def missed_objects(predicted: Tensor, counts: Tensor) -> Tensor:
-    """Objects that were not named: [batch, classes]."""
-    return F.relu(counts - predicted)
-
-
 def wrong_digits(readout: Tensor, sequence: Tensor) -> Tensor:
     """Outputs of a sequence readout [batch, digits, classes] that are wrong or tied: bool [batch, digits]."""
     right = F.one_hot(sequence, readout.shape[2]).bool()
     best_wrong = readout.masked_fill(right, -math.inf).amax(2)
     return ~(readout.masked_fill(~right, -math.inf).amax(2) > best_wrong)
+
+
+def wrong_answers(trace: Trace, batch: Batch, rule: AnswerRule) -> Tensor:
+    """Images with anything wrong in the answer: bool [batch]. House numbers are answered by their readout."""
+    if trace.readout is not None and batch.sequence is not None:
+        return wrong_digits(trace.readout, batch.sequence).any(1)
+    return wrong_images(predicted_counts(trace.scores, rule), batch.counts)
 
 
 def wilson_interval(errors: float, n: float, z: float = 1.959964) -> tuple[float, float]:
@@ -78,3 +86,196 @@ def wilson_interval(errors: float, n: float, z: float = 1.959964) -> tuple[float
     center = (share + z * z / (2 * n)) / (1 + z * z / n)
     half = z / (1 + z * z / n) * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
     return max(0.0, center - half), min(1.0, center + half)
+
+
+class ErrorCounter:
+    """Counts of what was right and wrong, over as many batches as one likes."""
+
+    def __init__(self, class_names: tuple[str, ...], glimpses: int, digits: int = 0) -> None:
+        """class_names: what an answer can name. digits: length of the sequence read out, if there is a readout."""
+        self.class_names, self.glimpses, self.digits = class_names, glimpses, digits
+        classes, lengths = len(class_names), digits + 1
+        self.sums = {
+            name: torch.zeros(shape, dtype=torch.float64)
+            for name, shape in {
+                "images": (),
+                "wrong": (),
+                "squared_error": (),
+                "false_alarms": (),  # objects named that are not there
+                "longest": (glimpses,),  # capsule of an object at each glimpse
+                "confusion": (classes, classes + 1),  # true class, answer; the last column is no answer
+                "pairs": (classes, classes),
+                "wrong_pairs": (classes, classes),
+                "numbers": (lengths,),  # sequences by length
+                "wrong_numbers": (lengths,),
+                "digits": (lengths,),
+                "wrong_digits": (lengths,),
+                "wrong_outputs": (),
+            }.items()
+        }
+
+    @classmethod
+    def for_model(
+        cls, config: ModelConfig, class_names: tuple[str, ...], glimpses: int | None = None
+    ) -> ErrorCounter:
+        """A counter for the answers of a model; a readout names the classes but for its last, which is none."""
+        named = class_names[: config.readout_classes - 1] if config.readout_digits else class_names
+        return cls(named, glimpses or config.glimpses, config.readout_digits)
+
+    def add(self, trace: Trace, batch: Batch, rule: AnswerRule) -> None:
+        """Count a batch."""
+        wrong = wrong_answers(trace, batch, rule)
+        self.sums["images"] += len(wrong)
+        self.sums["wrong"] += wrong.sum()
+        self.sums["squared_error"] += (trace.canvas - batch.images).square().mean((1, 2, 3)).sum().double()
+        objects = trace.capsule_lengths[:, :, : trace.scores.shape[1]]
+        self.sums["longest"] += objects.amax(2).sum(0).double()
+        if trace.readout is not None and batch.sequence is not None:
+            self._add_numbers(trace.readout, batch.sequence, wrong)
+        else:
+            self._add_counts(predicted_counts(trace.scores, rule), batch.counts, wrong)
+
+    def _add_counts(self, predicted: Tensor, counts: Tensor, wrong: Tensor) -> None:
+        """Who was taken for whom. A missed object was taken for what was named in its place, in equal parts."""
+        found = torch.minimum(predicted, counts)
+        missed = counts - found
+        self.sums["false_alarms"] += (predicted - found).sum()
+        claimed = F.pad(predicted - found, (0, 1))
+        claimed[:, -1] = F.relu(missed.sum(1) - claimed.sum(1))
+        claimed = claimed / claimed.sum(1, keepdim=True).clamp(min=1)
+        confusion = self.sums["confusion"]
+        confusion += (missed[:, :, None] * claimed[:, None]).sum(0).double()
+        confusion.diagonal().add_(found.sum(0).double())
+        two = counts.sum(1) == 2
+        pairs, wrong = counts[two].long(), wrong[two].double()
+        order = torch.arange(pairs.shape[1])
+        first = torch.where(pairs > 0, order, pairs.shape[1]).amin(1)
+        second = torch.where(pairs > 0, order, -1).amax(1)
+        self.sums["pairs"].index_put_((first, second), torch.ones_like(wrong), accumulate=True)
+        self.sums["wrong_pairs"].index_put_((first, second), wrong, accumulate=True)
+
+    def _add_numbers(self, readout: Tensor, sequence: Tensor, wrong: Tensor) -> None:
+        """House numbers: right and wrong digits, by the length of the number."""
+        none = len(self.class_names)
+        real, mistaken = sequence < none, wrong_digits(readout, sequence)
+        answers = readout.argmax(2)
+        answers = torch.where(mistaken & (answers == sequence), none, answers)  # a tie is no answer
+        self.sums["false_alarms"] += (mistaken & (answers < none)).sum()
+        ones = torch.ones(int(real.sum()), dtype=torch.float64)
+        self.sums["confusion"].index_put_((sequence[real], answers[real]), ones, accumulate=True)
+        self.sums["wrong_outputs"] += mistaken.sum()
+        length = real.sum(1)
+        for name, values in {
+            "numbers": torch.ones_like(length),
+            "wrong_numbers": wrong,
+            "digits": length,
+            "wrong_digits": (mistaken & real).sum(1),
+        }.items():
+            self.sums[name].index_add_(0, length, values.double())
+
+    def combined(self, add_up: Callable[[Tensor], Tensor]) -> ErrorCounter:
+        """The counts over all processes, given a function that adds a float64 vector up over them."""
+        packed = add_up(torch.cat([value.reshape(-1) for value in self.sums.values()]))
+        parts = packed.split([value.numel() for value in self.sums.values()])
+        result = ErrorCounter(self.class_names, self.glimpses, self.digits)
+        for name, part in zip(self.sums, parts, strict=True):
+            result.sums[name] = part.view_as(self.sums[name])
+        return result
+
+    def __add__(self, other: ErrorCounter) -> ErrorCounter:
+        result = ErrorCounter(self.class_names, self.glimpses, self.digits)
+        result.sums = {name: value + other.sums[name] for name, value in self.sums.items()}
+        return result
+
+    @property
+    def exact_error(self) -> float:
+        """Share of images with anything wrong."""
+        return float(self.sums["wrong"] / self.sums["images"])
+
+    @property
+    def object_error(self) -> float:
+        """Share of objects that were not named (house numbers: of digits that were read wrongly)."""
+        confusion = self.sums["confusion"]
+        return float(1 - confusion.diagonal().sum() / confusion.sum().clamp(min=1))
+
+    def figures(self) -> dict[str, Any]:
+        """The main figures: errors as fractions, with the 95 % interval of the exact error.
+
+        Of objects (digits of a house number): how many there were, were not named (misses) and were named without
+        being there (false alarms); precision is the share of right ones among those named, recall that of named ones
+        among those there.
+        """
+        images, wrong = float(self.sums["images"]), float(self.sums["wrong"])
+        found, there = float(self.sums["confusion"].diagonal().sum()), float(self.sums["confusion"].sum())
+        false_alarms = float(self.sums["false_alarms"])
+        return {
+            "n": int(images),
+            "exact_error": self.exact_error,
+            "exact_error_interval": list(wilson_interval(wrong, images)),
+            "object_error": self.object_error,
+            "objects": round(there),
+            "misses": round(there - found),
+            "false_alarms": round(false_alarms),
+            "precision": found / max(1.0, found + false_alarms),
+            "recall": found / max(1.0, there),
+            "reconstruction_mse": float(self.sums["squared_error"]) / images,
+        }
+
+    @property
+    def longest_capsules(self) -> list[float]:
+        """Mean length of the longest object capsule, glimpse by glimpse."""
+        return (self.sums["longest"] / self.sums["images"]).tolist()
+
+    @property
+    def silent_glimpses(self) -> int:
+        """How many glimpses add next to nothing to any score: their windows have most likely lost the objects."""
+        return sum(length < SILENT_LENGTH for length in self.longest_capsules)
+
+    def details(self) -> dict[str, Any]:
+        """Capsule lengths by glimpse; errors by class, by pair and by length of a house number, where there are any."""
+        confusion = self.sums["confusion"]
+        found, there = confusion.diagonal().tolist(), confusion.sum(1).tolist()
+        details: dict[str, Any] = {
+            "longest_capsules": self.longest_capsules,
+            "classes": {
+                name: {"n": round(there[k]), "error": 1 - found[k] / there[k]}
+                for k, name in enumerate(self.class_names)
+                if there[k]
+            },
+            "confusion": {
+                "true": list(self.class_names),
+                "answered": [*self.class_names, NONE],
+                "counts": confusion.tolist(),
+            },
+        }
+        if self.sums["pairs"].any():
+            details["pairs"] = self._pairs()
+        if self.sums["numbers"].any():
+            details["lengths"] = self._lengths()
+            outputs = self.digits * float(self.sums["images"])
+            details["output_error"] = float(self.sums["wrong_outputs"]) / outputs
+        return details
+
+    def _pairs(self) -> dict[str, dict[str, float]]:
+        count, wrong = self.sums["pairs"], self.sums["wrong_pairs"]
+        return {
+            f"{self.class_names[a]} {self.class_names[b]}": {
+                "n": int(count[a, b]),
+                "error": float(wrong[a, b] / count[a, b]),
+            }
+            for a, b in count.nonzero().tolist()
+        }
+
+    def _lengths(self) -> dict[str, dict[str, float]]:
+        sums = {
+            name: self.sums[name].tolist() for name in ("numbers", "wrong_numbers", "digits", "wrong_digits")
+        }
+        return {
+            str(length): {
+                "n": int(sums["numbers"][length]),
+                "exact_error": sums["wrong_numbers"][length] / sums["numbers"][length],
+                "digit_error": sums["wrong_digits"][length] / max(1, sums["digits"][length]),
+            }
+            for length in range(self.digits + 1)
+            if sums["numbers"][length]
+        }

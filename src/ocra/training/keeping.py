@@ -11,10 +11,10 @@ from torch import Tensor
 
 from ocra.data import Task
 from ocra.errors import OcraError
+from ocra.metrics import ErrorCounter
 from ocra.model.ocra import OCRA
 from ocra.model.weights import ModelInfo, load
 from ocra.presets import Experiment
-from ocra.tally import ErrorCounter
 from ocra.training.checkpoint import CheckpointError
 from ocra.training.folder import RunFolder
 from ocra.training.logging import Reporter

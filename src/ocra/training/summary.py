@@ -13,9 +13,8 @@ import torch
 
 import ocra
 from ocra.data import Task
-from ocra.metrics import answer_rule
+from ocra.metrics import ErrorCounter, answer_rule
 from ocra.presets import Experiment
-from ocra.tally import ErrorCounter
 
 
 def summarise(

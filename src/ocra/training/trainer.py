@@ -17,9 +17,8 @@ from ocra.data import Batch, Task, make_task
 from ocra.errors import OcraError
 from ocra.evaluation import count_errors, on_device, sample
 from ocra.losses import LossConfig, compute_losses
-from ocra.metrics import answer_rule
+from ocra.metrics import ErrorCounter, answer_rule, wrong_answers
 from ocra.presets import Experiment
-from ocra.tally import ErrorCounter, wrong_answers
 from ocra.training.checkpoint import Checkpoint
 from ocra.training.distributed import Group, PeerLost, check_share
 from ocra.training.folder import RunFolder
