@@ -5,7 +5,7 @@ import argparse
 import torch
 
 import ocra
-from ocra.metrics import answer_rule, predicted_counts, wrong_images
+from ocra.metrics import predicted_counts, wrong_images
 
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("--weights", default="multimnist-3", help="name of shipped weights, or a folder")
@@ -33,5 +33,5 @@ conditions = {
 for name, condition in conditions.items():
     with torch.inference_mode():
         scores = model(batch.images, **condition).scores
-    error = wrong_images(predicted_counts(scores, answer_rule(task)), batch.counts).float().mean()
+    error = wrong_images(predicted_counts(scores, task.answer_rule), batch.counts).float().mean()
     print(f"{name:18} {error:6.1%} wrong")

@@ -35,7 +35,7 @@ folder = given.folder or draw_folder(given.out.with_name(given.out.name + "-pict
 
 experiment = ocra.preset("multimnist-3")
 training = replace(experiment.training, images=given.images, batch=32, learning_rate=2e-3, compile=False)
-task = ocra.TaskConfig(name="folder", root=str(folder))
+task = ocra.FolderTask.Config(root=str(folder))
 experiment = ocra.fit_to_task(replace(experiment, name="own-folder", task=task, training=training))
 test = ocra.train(experiment, out=given.out, processes=1, quiet=True)["test"]["best"]
 print(f"{test['object_error']:.0%} of objects missed, {test['exact_error']:.0%} of {test['n']} images wrong.")

@@ -215,7 +215,7 @@ def test_whatever_is_saved_of_a_task_is_understood(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("ocra.data.fetch.MNIST_MIRRORS", ())
+    monkeypatch.setattr("ocra.data.download.MNIST_MIRRORS", ())
     monkeypatch.setenv("PATH", "")
     model = ocra.OCRA(ocra.ModelConfig(hidden=16, primary_capsules=4, filters=4))
     model.save_pretrained(tmp_path / "weights")
@@ -229,11 +229,11 @@ def test_whatever_is_saved_of_a_task_is_understood(
 
 def test_evaluate_refuses_digits_where_there_are_none_to_choose(capsys: pytest.CaptureFixture[str]) -> None:
     code, _, err = output(["evaluate", "svhn-12", "--digits", "glyphs"], capsys)
-    assert code == 2 and "--digits is for multimnist and cluttered, not for svhn" in err
+    assert code == 2 and "svhn has no setting 'digits'" in err
 
 
 def test_too_little_memory_is_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["data", "show", "cluttered", "--digits", "glyphs", "--pictures", "1", "--size", "10000000"]
+    words = ["data", "show", "cluttered", "--digits", "glyphs", "--images", "1", "--size", "10000000"]
     code, _, err = output(words, capsys)
     assert code == 1 and "not enough memory" in err
 

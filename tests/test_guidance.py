@@ -103,7 +103,7 @@ def test_too_many_objects_are_refused_and_those_of_unknown_place() -> None:
 
 def test_guidance_is_part_of_the_loss_by_its_weight() -> None:
     lengths, canvas = torch.rand(1, 5, 10), torch.zeros(1, 1, *IMAGE)
-    batch = Batch(canvas, torch.ones(1, 10), parts=parts_of())
+    batch = Batch(canvas, torch.ones(1, 10), annotations=parts_of())
     trace = Trace(
         lengths.sum(1), canvas, lengths, glimpses=torch.zeros(1, 5, 1, SIZE, SIZE),
         read_windows=windows_on(*[MIDDLES[0]] * 4),
@@ -111,5 +111,5 @@ def test_guidance_is_part_of_the_loss_by_its_weight() -> None:
     without, guided = (compute_losses(trace, batch, LossConfig(), guide) for guide in (0.0, 2.0))
     assert without.guide == 0 and guided.guide > 0
     assert torch.allclose(guided.total, without.total + 2 * guided.guide)
-    with pytest.raises(OcraError, match="batch with its parts"):
+    with pytest.raises(OcraError, match="batch with annotations"):
         compute_losses(trace, Batch(canvas, torch.ones(1, 10)), LossConfig(), 1.0)

@@ -12,11 +12,12 @@ from PIL import Image
 from tiny import centroid, dot_picture, ink_picture
 
 from ocra.config import ModelConfig
-from ocra.data.pictures import fit_pixels
+from ocra.data import SVHN, ClutteredMNIST, FolderTask, MultiMNIST
 from ocra.errors import OcraError
-from ocra.images.fitting import prepare
+from ocra.images.fitting import fit_pixels, prepare
 from ocra.images.reading import find_pictures, read_picture
 
+DIGITS = MultiMNIST.preprocessing
 MODEL = ModelConfig()
 
 
@@ -52,7 +53,7 @@ def test_sixteen_bits_of_which_fewer_are_used_keep_their_tones(white):
     picture = read_picture(saved(Image.fromarray(values)))
     assert picture.pixels.max() == 1 and picture.white == white / 65535
     assert len(np.unique(picture.pixels)) == len(np.unique(values))
-    assert not prepare(picture, MODEL).blank
+    assert not prepare(picture, MODEL, DIGITS).blank
 
 
 def test_a_pipe_is_read(tmp_path):
@@ -154,28 +155,30 @@ def test_a_picture_of_the_models_size_is_not_changed(darkest, lightest):
     values = np.full((36, 36), darkest, dtype=np.uint8)
     values[8:28, 10:20] = np.random.default_rng(0).integers(0, lightest + 1, (20, 10))
     values[9, 11] = lightest
-    prepared = prepare(read_picture(saved(Image.fromarray(values))), MODEL)
+    prepared = prepare(read_picture(saved(Image.fromarray(values))), MODEL, DIGITS)
     assert np.array_equal((prepared.image[0].numpy() * 255).round(), values)
     assert prepared.placement.to_picture(3, 4) == (3, 4)
 
 
 @pytest.mark.parametrize(("ink", "paper", "inverted"), [(30, 235, True), (10, 90, True), (230, 20, False)])
 def test_a_light_background_is_turned_around(ink, paper, inverted):
-    prepared = prepare(read_picture(saved(ink_picture(ink=ink, paper=paper))), MODEL)
+    prepared = prepare(read_picture(saved(ink_picture(ink=ink, paper=paper))), MODEL, DIGITS)
     assert ("inverted" in [step.name for step in prepared.steps]) == inverted
     assert prepared.image[0, 0, 0] < 0.1 and prepared.image.max() > 0.9
 
 
 def test_inversion_can_be_forced_and_forbidden():
     picture = read_picture(saved(ink_picture()))
-    assert prepare(picture, MODEL, invert="no", fit="whole").image[0, 18, 0] > 0.9
+    assert prepare(picture, MODEL, DIGITS, invert="no", fit="whole").image[0, 18, 0] > 0.9
     dark = read_picture(saved(ink_picture(ink=235, paper=0)))
-    assert "inverted" in [step.name for step in prepare(dark, MODEL, invert="yes").steps]
+    assert "inverted" in [step.name for step in prepare(dark, MODEL, DIGITS, invert="yes").steps]
 
 
 def test_grey_follows_the_formula_of_the_tasks():
     picture = read_picture(saved(Image.new("RGB", (36, 36), (255, 0, 0))))
-    assert prepare(picture, MODEL, "svhn", invert="no").image.mean() == pytest.approx(0.2989, abs=1e-4)
+    assert prepare(picture, MODEL, SVHN.preprocessing, invert="no").image.mean() == pytest.approx(
+        0.2989, abs=1e-4
+    )
 
 
 @pytest.mark.parametrize("size", [(300, 200), (50, 61), (2200, 700)])
@@ -185,7 +188,7 @@ def test_a_dot_is_found_again_in_the_users_picture(size, fit, shape):
     at = (round(0.7 * size[0]), round(0.3 * size[1]))
     picture = read_picture(saved(dot_picture(size, at, radius=max(2, min(size) // 16)), compress_level=1))
     config = ModelConfig(height=shape[0], width=shape[1])
-    prepared = prepare(picture, config, fit=fit)
+    prepared = prepare(picture, config, DIGITS, fit=fit)
     place = prepared.placement.to_picture(*centroid(prepared.image[0].numpy()))
     near = 0.35 * max(prepared.placement.scale) + 0.5 * picture.reduction
     assert place == pytest.approx(at, abs=near)
@@ -194,7 +197,7 @@ def test_a_dot_is_found_again_in_the_users_picture(size, fit, shape):
 
 def test_proportions_are_kept_and_the_rest_is_background():
     picture = read_picture(saved(dot_picture((200, 100), (100, 50), 30)))
-    image = prepare(picture, MODEL, fit="whole").image[0].numpy()
+    image = prepare(picture, MODEL, DIGITS, fit="whole").image[0].numpy()
     assert image[:9].max() == 0 and image[27:].max() == 0
     rows, columns = np.flatnonzero(image.max(1) > 0.5), np.flatnonzero(image.max(0) > 0.5)
     assert abs(len(rows) - len(columns)) <= 1
@@ -202,7 +205,7 @@ def test_proportions_are_kept_and_the_rest_is_background():
 
 def test_ink_gets_the_height_that_digits_have_in_training():
     for size in ((240, 180), (900, 700)):
-        image = prepare(read_picture(saved(ink_picture(size))), MODEL).image[0].numpy()
+        image = prepare(read_picture(saved(ink_picture(size))), MODEL, DIGITS).image[0].numpy()
         rows = np.flatnonzero(image.max(1) > 0.4)
         columns = np.flatnonzero(image.max(0) > 0.4)
         assert 16 <= np.ptp(rows) + 1 <= 30 and np.ptp(columns) + 1 <= 31
@@ -212,7 +215,7 @@ def test_ink_gets_the_height_that_digits_have_in_training():
 def test_uneven_light_is_evened_out():
     values = np.asarray(ink_picture((400, 300)), dtype=np.float32)
     shade = np.linspace(1, 0.5, 400)[None] * np.linspace(1, 0.8, 300)[:, None]
-    prepared = prepare(read_picture(saved(Image.fromarray((values * shade).astype(np.uint8)))), MODEL)
+    prepared = prepare(read_picture(saved(Image.fromarray((values * shade).astype(np.uint8)))), MODEL, DIGITS)
     assert "light evened out" in [step.name for step in prepared.steps]
     image = prepared.image[0].numpy()
     assert max(image[:3].max(), image[-3:].max(), image[:, :2].max(), image[:, -2:].max()) < 0.2
@@ -226,10 +229,11 @@ def test_thin_strokes_are_thickened_and_wide_ones_are_not():
     wide.paste(0, (150, 100, 180, 300))
     wide.paste(0, (150, 100, 260, 130))
     names = [
-        [step.name for step in prepare(read_picture(saved(image)), MODEL).steps] for image in (thin, wide)
+        [step.name for step in prepare(read_picture(saved(image)), MODEL, DIGITS).steps]
+        for image in (thin, wide)
     ]
     assert "strokes thickened" in names[0] and "strokes thickened" not in names[1]
-    image = prepare(read_picture(saved(thin)), MODEL).image[0].numpy()
+    image = prepare(read_picture(saved(thin)), MODEL, DIGITS).image[0].numpy()
     assert 2 <= (image[22] > 0.5).sum() <= 4
 
 
@@ -237,13 +241,15 @@ def test_specks_do_not_count_as_ink():
     clean, dirty = ink_picture((400, 300)), ink_picture((400, 300))
     for x, y in ((5, 5), (390, 8), (12, 290)):
         dirty.putpixel((x, y), 0)
-    images = [prepare(read_picture(saved(image)), MODEL).image for image in (clean, dirty)]
+    images = [prepare(read_picture(saved(image)), MODEL, DIGITS).image for image in (clean, dirty)]
     assert (images[0] - images[1]).abs().max() < 0.15
 
 
 def test_digits_that_lie_apart_keep_their_size_for_a_model_of_scattered_digits():
     image = ink_picture((500, 200), "3    5")
-    prepared = prepare(read_picture(saved(image)), ModelConfig(height=100, width=100), "cluttered")
+    prepared = prepare(
+        read_picture(saved(image)), ModelConfig(height=100, width=100), ClutteredMNIST.preprocessing
+    )
     rows = np.flatnonzero(prepared.image[0].numpy().max(1) > 0.4)
     assert 17 <= np.ptp(rows) + 1 <= 23
 
@@ -251,19 +257,19 @@ def test_digits_that_lie_apart_keep_their_size_for_a_model_of_scattered_digits()
 def test_pictures_for_a_folder_model_are_those_of_the_folder_task():
     picture = read_picture(saved(ink_picture((90, 50)).convert("RGB")))
     config = ModelConfig(channels=3, height=40, width=48, classes=3)
-    prepared = prepare(picture, config, "folder")
+    prepared = prepare(picture, config, FolderTask.preprocessing)
     assert np.array_equal((prepared.image.numpy() * 255).round(), fit_pixels(picture.pixels, (3, 40, 48)))
     assert prepared.placement.to_picture(23.5, 19.5) == pytest.approx((44.5, 24.5), abs=1)
 
 
 def test_one_even_tone_is_blank():
     for tone in (0, 128, 255):
-        prepared = prepare(read_picture(saved(Image.new("L", (50, 50), tone))), MODEL)
+        prepared = prepare(read_picture(saved(Image.new("L", (50, 50), tone))), MODEL, DIGITS)
         assert prepared.blank and prepared.image.isfinite().all()
 
 
 def test_every_step_is_kept_for_showing():
-    steps = prepare(read_picture(saved(ink_picture().convert("RGB").resize((700, 500)))), MODEL).steps
+    steps = prepare(read_picture(saved(ink_picture().convert("RGB").resize((700, 500)))), MODEL, DIGITS).steps
     assert steps[0].name == "as read" and steps[-1].name == "what the model sees"
     assert steps[-1].picture.shape == (36, 36)
     assert all(step.picture.dtype == np.uint8 for step in steps)

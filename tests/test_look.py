@@ -133,7 +133,7 @@ def test_nothing_is_cut_off_or_overlaps(kind):
 def test_the_figure_of_a_users_picture_is_tidy_too(tmp_path):
     ink_picture((900, 400)).save(tmp_path / "photo.png")
     model = tiny_model()
-    prepared = prepare(read_picture(tmp_path / "photo.png"), model.config)
+    prepared = prepare(read_picture(tmp_path / "photo.png"), model.config, ocra.MultiMNIST.preprocessing)
     images = prepared.image[None]
     (record,) = records(model, images, titles=["photo"], prepared=[prepared])
     assert_tidy(draw_look(record))
@@ -210,7 +210,7 @@ def test_only_errors_are_shown_when_asked(weights, tmp_path, capsys):
 
 
 def test_look_takes_images_of_a_task_and_draws_nothing_without_a_file(weights):
-    task = ocra.make_task(ocra.TaskConfig(digits="glyphs"), "test")
+    task = ocra.make_task(ocra.MultiMNIST.Config(digits="glyphs"), "test")
     seen = ocra.look(weights, task, index=3, grid=2)
     assert [record.title for record in seen] == ["image 3", "image 4"]
     assert np.allclose(seen[1].image, task.batch([4]).images[0].permute(1, 2, 0))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from ocra.config import AnswerRule, ModelConfig
-from ocra.data import TaskConfig, make_task
+from ocra.data import FolderTask, MultiMNIST, make_task
 from ocra.data.task import Batch
 from ocra.errors import OcraError, UsageError
 from ocra.evaluation import evaluate
@@ -102,7 +102,7 @@ def test_a_folder_is_answered_for_as_was_saved_with_the_weights(tmp_path: Path) 
         Image.new("L", (36, 36), 60 * number).save(tmp_path / f"{number}.png")
         rows.append(f"{number}.png,a b,test")
     (tmp_path / "labels.csv").write_text("\n".join(rows))
-    task = TaskConfig(name="folder", root=str(tmp_path))
+    task = FolderTask.Config(root=str(tmp_path))
     model = OCRA(ModelConfig(classes=2, hidden=16, primary_capsules=4, filters=4))
     assert evaluate(model, task).to_dict()["answer"] == {"objects": 2, "repeats": False}
     assert evaluate(model, task).exact_error == 0  # two of two classes
@@ -116,7 +116,7 @@ def test_a_folder_is_answered_for_as_was_saved_with_the_weights(tmp_path: Path) 
 def test_impossible_evaluations_are_refused(options: dict[str, int]) -> None:
     model = OCRA(ModelConfig(hidden=16, primary_capsules=4, filters=4))
     with pytest.raises(UsageError):
-        evaluate(model, TaskConfig(digits="glyphs"), images=8, **options)  # type: ignore[arg-type]
+        evaluate(model, MultiMNIST.Config(digits="glyphs"), images=8, **options)  # type: ignore[arg-type]
 
 
 def test_an_image_is_wrong_if_any_object_is() -> None:
@@ -229,7 +229,7 @@ def test_where_no_class_repeats_a_high_score_is_still_one_object() -> None:
 
 def test_evaluate_takes_tasks_configs_and_names_and_refuses_nonsense(tmp_path: Path) -> None:
     model = OCRA(ModelConfig(filters=4, hidden=16, primary_capsules=4))
-    config = TaskConfig(digits="glyphs")
+    config = MultiMNIST.Config(digits="glyphs")
     one = evaluate(model, config, images=64, seed=3)
     other = evaluate(model, make_task(config, "test", 3), images=64, batch=20, threads=2)
     lengths = [result.details.pop("longest_capsules") for result in (one, other)]

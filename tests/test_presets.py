@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from ocra.cli.presets import parameter_count
-from ocra.data import TaskConfig, make_task
+from ocra.data import ClutteredMNIST, FolderTask, MultiMNIST, make_task
 from ocra.errors import OcraError, UsageError
 from ocra.presets import PRESETS, Experiment, fit_to_task, preset
 
@@ -80,7 +80,7 @@ def test_the_papers_recipe(name: str) -> None:
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_an_experiment_survives_being_written_as_json(name: str) -> None:
-    experiment = replace(preset(name), seed=3, task=TaskConfig(class_names=("a", "b")))
+    experiment = replace(preset(name), seed=3, task=FolderTask.Config(class_names=("a", "b")))
     assert Experiment.from_dict(json.loads(json.dumps(experiment.to_dict()))) == experiment
 
 
@@ -96,7 +96,7 @@ def test_unknown_names_are_refused_in_a_sentence() -> None:
 
 
 def test_a_model_is_fitted_to_another_task() -> None:
-    task = TaskConfig(name="cluttered", digits="glyphs", size=48)
+    task = ClutteredMNIST.Config(digits="glyphs", size=48)
     experiment = fit_to_task(replace(preset("multimnist-3"), task=task))
     assert (experiment.name, experiment.description, experiment.paper_error) == (
         "multimnist-3-cluttered",
@@ -108,12 +108,12 @@ def test_a_model_is_fitted_to_another_task() -> None:
 
 
 def test_a_fitted_model_for_house_numbers_reads_no_sequence_elsewhere() -> None:
-    experiment = fit_to_task(replace(preset("svhn-12"), task=TaskConfig(digits="glyphs")))
+    experiment = fit_to_task(replace(preset("svhn-12"), task=MultiMNIST.Config(digits="glyphs")))
     assert experiment.model.classes == 10 and experiment.model.readout_digits == 0
 
 
 def test_the_papers_figure_stays_with_the_papers_task(monkeypatch: pytest.MonkeyPatch) -> None:
-    drawn_digits = make_task(TaskConfig(digits="glyphs"), "train")
+    drawn_digits = make_task(MultiMNIST.Config(digits="glyphs"), "train")
     monkeypatch.setattr("ocra.data.make_task", lambda *_: drawn_digits)  # where MNIST is not at hand
     own = fit_to_task(preset("multimnist-3"))
     assert own == preset("multimnist-3")

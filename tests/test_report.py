@@ -22,7 +22,7 @@ def run(tmp_path_factory):
     experiment = replace(
         experiment,
         model=replace(experiment.model, glimpses=2, **SMALL),
-        task=ocra.TaskConfig(digits="glyphs"),
+        task=ocra.MultiMNIST.Config(digits="glyphs"),
         training=ocra.TrainingConfig(
             images=96, batch=16, compile=False, report_every_images=16, validate_every_images=48,
             validate_images=16, test_images=32,

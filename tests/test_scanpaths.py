@@ -27,7 +27,9 @@ def test_a_look_at_a_dot_is_written_where_the_dot_is_in_the_users_picture(tmp_pa
     at = (241, 66)
     dot_picture((320, 200), at, radius=10).save(tmp_path / "dot.png")
     model = tiny_model(glimpses=2)
-    prepared = prepare(read_picture(tmp_path / "dot.png"), model.config, fit=fit)
+    prepared = prepare(
+        read_picture(tmp_path / "dot.png"), model.config, ocra.MultiMNIST.preprocessing, fit=fit
+    )
     x, y = centroid(prepared.image[0].numpy())
     windows = Windows(torch.tensor([[x, y]] * 2), torch.tensor([0.5, 1.0]), torch.tensor([0.5, 0.5]))
     trace = model(prepared.image[None], record=True, windows=windows)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +9,7 @@ import torch
 from PIL import Image, ImageDraw, ImageFont
 
 from ocra.config import ModelConfig
-from ocra.data import TaskConfig
+from ocra.data import MultiMNIST
 from ocra.model.ocra import OCRA
 from ocra.model.weights import ModelInfo
 
@@ -32,9 +31,9 @@ def tiny_model(seed: int = 0, **options: object) -> OCRA:
 
 def tiny_weights(folder: Path, **options: object) -> Path:
     """Weights of a small untrained MultiMNIST model with glyph digits, saved in a folder."""
-    task = TaskConfig(digits="glyphs")
+    task = MultiMNIST.Config(digits="glyphs")
     model = tiny_model(**options)
-    about = {"name": "tiny", "task": dataclasses.asdict(task)}
+    about = {"name": "tiny", "task": task.to_dict()}
     model.save_pretrained(folder, ModelInfo.from_dict(about, model.config))
     return folder
 

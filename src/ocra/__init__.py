@@ -22,7 +22,10 @@ if TYPE_CHECKING:
     from ocra.data import MultiMNIST as MultiMNIST
     from ocra.data import Task as Task
     from ocra.data import TaskConfig as TaskConfig
+    from ocra.data import get_task as get_task
     from ocra.data import make_task as make_task
+    from ocra.data import register_task as register_task
+    from ocra.data import task_config as task_config
     from ocra.errors import OcraError as OcraError
     from ocra.evaluation import evaluate as evaluate
     from ocra.losses import LossConfig as LossConfig
@@ -51,7 +54,10 @@ _HOMES = {
         "MultiMNIST",
         "Task",
         "TaskConfig",
+        "get_task",
         "make_task",
+        "register_task",
+        "task_config",
     ),
     "errors": ("OcraError",),
     "evaluation": ("evaluate",),

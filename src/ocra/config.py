@@ -33,11 +33,13 @@ class Preprocessing:
     """How a user's own photograph or drawing becomes an image like those of a task."""
 
     fit: Literal["content", "whole", "stretch"] = "whole"
-    """What is kept: the surroundings of the ink, all of it with padding, or all of it stretched to the image."""
-    ink: Literal["dark-to-light", "contrast", "as-is"] = "as-is"
-    """Polarity: dark ink on light paper becomes light on black, or is judged by contrast, or nothing is changed."""
-    digit_height: float | None = None
+    """What is kept: the surroundings of the ink, all of it padded with black, or all of it stretched to the image."""
+    ink: Literal["handwriting", "inverted", "as-is"] = "as-is"
+    """Light and dark: made white ink on even black as handwriting needs it, always inverted, or left as they are."""
+    digit_height: float = 20
     """With fit="content": height in pixels to which digits are scaled."""
+    digits_apart: bool = False
+    """With fit="content": a digit is the largest connected piece of ink, not all of the ink."""
 
 
 @dataclass(frozen=True)

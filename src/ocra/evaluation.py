@@ -18,7 +18,7 @@ from ocra.data.random import permutation
 from ocra.data.task import Annotations, Batch
 from ocra.errors import UsageError
 from ocra.machine import cores
-from ocra.metrics import ErrorCounter, answer_rule
+from ocra.metrics import ErrorCounter
 from ocra.model.ocra import OCRA, how_often
 from ocra.model.trace import Trace
 
@@ -67,8 +67,7 @@ def evaluate(
     if batch < 1 or threads < 0:
         raise UsageError(f"A batch of {batch} in {threads} threads cannot be scored; both must be positive.")
     model = model if isinstance(model, OCRA) else OCRA.from_pretrained(os.fspath(model))
-    task = TaskConfig(name=task) if isinstance(task, str) else task  # type: ignore[arg-type]
-    source = make_task(task, split, seed) if isinstance(task, TaskConfig) else task
+    source = task if isinstance(task, Task) else make_task(task, split, seed)
     check_fit(model.config, source)
     indices = sample(source, images)
     steps = model.config.glimpses if glimpses is None else how_often("glimpses", glimpses)
@@ -105,12 +104,8 @@ def check_fit(model: ModelConfig, task: Task) -> None:
 
 
 def rule_for(model: OCRA, task: Task) -> AnswerRule:
-    """How answers are made: as the task says.
-
-    Where a task knows from its labels how many objects an image has, which is what is asked for, the rule saved with
-    the weights counts, if there is one, as it does for images without labels.
-    """
-    return model.info.answer if task.counts_from_labels and model.info.task else answer_rule(task)
+    """How answers are made: as the task says, given the rule saved with the weights, if there is one."""
+    return task.answer_rule_for(model.info.answer if model.info.task else None)
 
 
 def _in_threads(
@@ -182,5 +177,6 @@ def _first_pictures(batch: Batch, count: int) -> Batch:
 def on_device(batch: Batch, device: torch.device) -> Batch:
     """A batch on a device."""
     sequence = None if batch.sequence is None else batch.sequence.to(device)
-    parts = None if batch.parts is None else Annotations(*(field.to(device) for field in batch.parts))
-    return Batch(batch.images.to(device), batch.counts.to(device), sequence, parts)
+    known = batch.annotations
+    known = None if known is None else Annotations(*(field.to(device) for field in known))
+    return Batch(batch.images.to(device), batch.counts.to(device), sequence, known)

@@ -1,4 +1,4 @@
-"""Files that are either wholly written or not there at all; JSON, CSV and text from files of anybody."""
+"""Files that are wholly written or not there at all; JSON, CSV and text from files of anybody; where data lies."""
 
 import difflib
 import errno
@@ -88,6 +88,28 @@ def unknown_option(name: str, known: Iterable[str], prefix: str = "") -> OcraErr
     near = difflib.get_close_matches(name, list(known), 1)
     hint = f"did you mean {prefix}{near[0]}?" if near else "was the file written by a newer version?"
     return OcraError(f"There is no option {prefix}{name}; {hint}")
+
+
+def cache_folder() -> Path:
+    """The package's own folder for downloads and prepared data: $OCRA_CACHE, else the user's cache folder."""
+    if chosen := os.environ.get("OCRA_CACHE"):
+        return Path(chosen).expanduser()
+    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(base).expanduser() / "ocra"
+
+
+def search_folders(name: str, root: str | os.PathLike[str] | None = None) -> list[Path]:
+    """The folders that may hold the data set `name`, best first.
+
+    A root that was asked for is the only place: other data in its stead would be a surprise.
+    """
+    if root is not None:
+        given = Path(root).expanduser()
+        return [given, given / name]
+    folders = []
+    if shared := os.environ.get("OCRA_DATA"):
+        folders = [Path(shared).expanduser() / name, Path(shared).expanduser()]
+    return [*folders, cache_folder() / name]
 
 
 def _umask() -> int:

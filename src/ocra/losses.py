@@ -86,7 +86,7 @@ def compute_losses(
 ) -> Losses:
     """The loss of one pass over a batch.
 
-    guide: weight of the pull of the windows to the objects, for a recorded trace and a batch with its parts;
+    guide: weight of the pull of the windows to the objects, for a recorded trace and a batch with annotations;
     planned: glimpses in which a sequence is to be read in the end, if this pass has fewer.
     """
     scores = normalised_scores(trace) if config.normalise_scores else trace.scores
@@ -101,12 +101,14 @@ def compute_losses(
         if config.share_weight:
             share = share + sequence_loss(trace.readout, batch.sequence)
     if guide > 0:
-        if trace.read_windows is None or trace.glimpses is None or batch.parts is None:
-            raise OcraError("Guidance needs a model with glimpses, record=True, and a batch with its parts.")
+        if trace.read_windows is None or trace.glimpses is None or batch.annotations is None:
+            raise OcraError(
+                "Guidance needs a model with glimpses, record=True, and a batch with annotations."
+            )
         height, width = batch.images.shape[2:]
         taken, size = trace.glimpses.shape[1], trace.glimpses.shape[-1]
         in_order_over = 0 if batch.sequence is None else planned or taken
-        pull = guide_loss(trace.read_windows, batch.parts, (height, width), size, in_order_over)
+        pull = guide_loss(trace.read_windows, batch.annotations, (height, width), size, in_order_over)
     total = margin + config.reconstruction_weight * reconstruction + config.readout_weight * readout
     total = total + config.share_weight * share + guide * pull
     return Losses(total, margin, reconstruction, readout, share, pull)

@@ -21,13 +21,6 @@ SILENT_LENGTH = 0.02
 NONE = "none"
 
 
-def answer_rule(task: Any) -> AnswerRule:
-    """The rule of a task: two different digits for MultiMNIST, else as many objects as the task says."""
-    if task.name == "multimnist":
-        return AnswerRule(2, repeats=False)
-    return AnswerRule(getattr(task, "objects", None), getattr(task, "repeats", True))
-
-
 def predicted_counts(scores: Tensor, rule: AnswerRule) -> Tensor:
     """How often each class is said to occur: float [batch, classes] from scores [batch, classes].
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from ocra.config import ModelConfig
+from ocra.data import get_task, likely_task
 from ocra.data.task import NO_DIGIT
 from ocra.errors import OcraError
 from ocra.images.fitting import Fit, Invert, Placement, Prepared, prepare
@@ -122,7 +123,8 @@ def picture_for(
             f"Give picture files, or a float tensor of images, not {type(source).__name__}; torch.from_numpy makes a "
             "tensor of an array."
         )
-    prepared = prepare(read_picture(source), config, task or "multimnist", invert=invert, fit=fit)
+    kind = get_task(task) if task else likely_task(config)
+    prepared = prepare(read_picture(source), config, kind.preprocessing, invert=invert, fit=fit)
     if prepared.blank:
         raise OcraError(f"{prepared.picture.name} is one even tone: there is nothing in it to recognise.")
     return prepared

@@ -7,11 +7,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from ocra.config import ModelConfig
-from ocra.data.config import TaskConfig
+from ocra.data import SVHN, ClutteredMNIST, MultiMNIST, TaskConfig, task_config
 from ocra.errors import OcraError, UsageError
 from ocra.files import unknown_option
 from ocra.losses import LossConfig
-from ocra.metrics import answer_rule
 from ocra.training.config import TrainingConfig
 
 Recipe = Literal["default", "paper"]
@@ -31,7 +30,7 @@ class Experiment:
     """Seed of the weights, of the images and of their order."""
     model: ModelConfig = field(default_factory=ModelConfig)
     """The network."""
-    task: TaskConfig = field(default_factory=TaskConfig)
+    task: TaskConfig = field(default_factory=MultiMNIST.Config)
     """The images."""
     loss: LossConfig = field(default_factory=LossConfig)
     """The loss."""
@@ -46,15 +45,16 @@ class Experiment:
 
     def to_dict(self) -> dict[str, Any]:
         """As nested dictionaries, ready for JSON."""
-        return dataclasses.asdict(self)
+        return {**dataclasses.asdict(self), "task": self.task.to_dict()}
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Experiment:
         """From nested dictionaries; unknown names are refused, missing ones take their defaults."""
-        parts = {"model": ModelConfig, "task": TaskConfig, "loss": LossConfig, "training": TrainingConfig}
+        parts = {"model": ModelConfig, "loss": LossConfig, "training": TrainingConfig}
         made = dict(_checked(values, ""))
         for name, kind in parts.items():
             made[name] = _from_dict(kind, values.get(name, {}), f"{name}.")
+        made["task"] = task_config(_checked(values.get("task", {}), "task."))
         return _from_dict(cls, made, "")
 
 
@@ -86,9 +86,9 @@ def fit_to_task(experiment: Experiment) -> Experiment:
     channels, height, width = task.image_shape
     model = replace(
         experiment.model, channels=channels, height=height, width=width, classes=len(task.class_names),
-        readout_digits=experiment.model.readout_digits if experiment.task.name == "svhn" else 0,
+        readout_digits=experiment.model.readout_digits if task.sequence_length else 0,
     )  # fmt: skip
-    rule = answer_rule(task)
+    rule = task.answer_rule
     # Scores are comparable only within an image then: fine for the highest few, not for counting.
     comparable = rule.objects is not None and not rule.repeats
     loss = replace(experiment.loss, normalise_scores=experiment.loss.normalise_scores and comparable)
@@ -105,22 +105,15 @@ def _without_foreign_names(experiment: Experiment) -> Experiment:
             experiment, name=f"{experiment.name}-{experiment.task.name}", description="", paper_error=""
         )
     # Neither where the data lies nor how training pictures are varied makes it another task.
-    own = replace(
-        experiment.task,
-        root=None,
-        download=False,
-        augment=known.task.augment,
-        extra=known.task.extra,
-        class_names=None,
-    )
-    if own != known.task or experiment.model != known.model:
+    variable = ("root", "download", "augment", "extra", "class_names")
+    same = {name: value for name, value in known.task.to_dict().items() if name in variable}
+    if replace(experiment.task, **same) != known.task or experiment.model != known.model:
         return replace(experiment, description="", paper_error="")
     return experiment
 
 
-MULTIMNIST = TaskConfig(name="multimnist")
-CLUTTERED = TaskConfig(name="cluttered")
-HOUSE_NUMBERS = TaskConfig(name="svhn")
+CLUTTERED = ClutteredMNIST.Config()
+HOUSE_NUMBERS = SVHN.Config()
 
 OVERLAPPING = TrainingConfig(batch=64, learning_rate=4e-3, whitening=0.015, reconstruction_end=0.1)
 OVERLAPPING_LOSS = LossConfig(10.0)
@@ -217,7 +210,7 @@ def preset(name: str, recipe: Recipe = "default") -> Experiment:
     # Its house numbers were those of train and extra, as they are.
     task = (
         replace(experiment.task, augment=False, extra=True)
-        if experiment.task.name == "svhn"
+        if isinstance(experiment.task, SVHN.Config)
         else experiment.task
     )
     return replace(

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from ocra.data.locations import cache_folder
+from ocra.data.mnist import SHA256, load_mnist
 from svhn_archive import write_archive
 
 from ocra.data import fetch, inventory, mnist
 from ocra.data.digits import digit_pool
-from ocra.data.locations import cache_folder
-from ocra.data.mnist import SHA256, load_mnist
 from ocra.errors import OcraError
 
 NAMES = tuple(SHA256)

@@ -11,13 +11,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from ocra.data.svhn_cache import crop_rectangle, prepared_numbers
+from ocra.data.svhn_format import Archive, find_archive, read_structure
 from PIL import Image
 from svhn_archive import Number, write_archive, write_structure
 
 from ocra.data import SVHN, TaskConfig, make_task
 from ocra.data.svhn import class_targets
-from ocra.data.svhn_cache import crop_rectangle, prepared_numbers
-from ocra.data.svhn_format import Archive, find_archive, read_structure
 from ocra.errors import OcraError, UsageError
 
 SINGLE = Number([(20, 10, 15, 30, 5)])

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from ocra.config import ModelConfig
-from ocra.data import TaskConfig
+from ocra.data import MultiMNIST
 from ocra.losses import LossConfig
 from ocra.metrics import wilson_interval
 from ocra.presets import Experiment, preset
@@ -18,7 +18,7 @@ TINY = Experiment(
     model=ModelConfig(
         glimpses=2, glimpse_size=12, write_size=12, filters=4, hidden=32, primary_capsules=4, capsule_size=4
     ),
-    task=TaskConfig(name="multimnist", digits="glyphs"),
+    task=MultiMNIST.Config(digits="glyphs"),
     loss=LossConfig(),
     training=TrainingConfig(
         images=320, batch=32, warmup_images=32, single_until_images=0, report_every_images=64,

@@ -11,7 +11,7 @@ import torch
 from fabricated import a_test, made_up
 
 from ocra.config import ModelConfig
-from ocra.data import TaskConfig
+from ocra.data import task_config
 from ocra.errors import OcraError, UsageError
 from ocra.evaluation import evaluate
 from ocra.metrics import wilson_interval
@@ -115,7 +115,7 @@ def test_the_error_on_a_sample_of_real_data_is_that_of_the_card(name: str) -> No
     kind = "svhn" if model.info.task_name == "svhn" else "mnist"
     if not os.environ.get("OCRA_DATA") or not (Path(os.environ["OCRA_DATA"]) / kind).is_dir():
         pytest.skip(f"the real data is needed: set OCRA_DATA to a folder that holds {kind}/")
-    task = TaskConfig(name=model.info.task_name)
+    task = task_config(model.info.task_name)
     error = evaluate(model, task, images=SAMPLE).exact_error
     low, high = wilson_interval(model.info.record["test"]["exact_error"] * SAMPLE, SAMPLE, z=3.5)
     assert low <= error <= high

@@ -78,16 +78,16 @@ def test_a_run_may_begin_with_few_glimpses(tmp_path: Path, monkeypatch: pytest.M
 
 def test_a_run_may_begin_with_digits_in_the_middle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[float] = []
-    make = ClutteredMNIST.make_within
+    make = ClutteredMNIST.make
 
-    def spy(task: ClutteredMNIST, indices: Any, parts: bool, single: float, spread: float) -> Any:
+    def spy(task: ClutteredMNIST, indices: Any, *, spread: float, **options: Any) -> Any:
         if task.split == "train":
             seen.append(spread)
         else:
             assert spread == 1
-        return make(task, indices, parts, single, spread)
+        return make(task, indices, spread=spread, **options)
 
-    monkeypatch.setattr(ClutteredMNIST, "make_within", spy)
+    monkeypatch.setattr(ClutteredMNIST, "make", spy)
     train(tmp_path / "run", spread=0.2, spread_until_images=128, images=224)
     assert seen == pytest.approx([0.2, 0.4, 0.6, 0.8, 1.0, 1.0, 1.0])
 
@@ -299,7 +299,7 @@ def test_a_run_that_cannot_be_leaves_no_folder(
         ('{"training": {"compile": "false"}}', "training.compile must be true or false, not 'false'"),
         ('{"model": {"attention": "no"}}', "model.attention must be true or false"),
         ('{"loss": {"normalise_scores": 1}}', "loss.normalise_scores must be true or false"),
-        ('{"task": {"augment": "off"}}', "task.augment must be true or false"),
+        ('{"task": {"name": "svhn", "augment": "off"}}', "task.augment must be true or false"),
     ],
 )
 def test_a_config_that_cannot_be_is_refused_with_a_sentence(
@@ -348,7 +348,7 @@ def write_own_folder(root: Path) -> Path:
 def test_a_folder_of_ones_own_is_trained_and_keeps_its_class_names(tmp_path: Path) -> None:
     root = write_own_folder(tmp_path / "pictures")
     config = write_config(tmp_path / "tiny.json", tiny(images=64))
-    words = ["train", "--config", str(config), "--task.name", "folder", "--task.root", str(root)]
+    words = ["train", "--config", str(config), "--task", "folder", "--task.root", str(root)]
     sizes = ["--task.height", "24", "--task.width", "30"]
     assert main([*words, *sizes, "--out", str(tmp_path / "run"), "--processes", "1", "--quiet"]) == 0
     model = OCRA.from_pretrained(tmp_path / "run" / "weights" / "last")

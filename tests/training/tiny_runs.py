@@ -13,7 +13,7 @@ from typing import Any
 from safetensors.torch import load_file
 
 from ocra.config import ModelConfig
-from ocra.data import TaskConfig
+from ocra.data import ClutteredMNIST
 from ocra.files import write_json_atomically
 from ocra.losses import LossConfig
 from ocra.presets import Experiment
@@ -26,7 +26,7 @@ TINY = Experiment(
         height=32, width=32, glimpses=2, glimpse_size=12, write_size=12, filters=8, hidden=64,
         primary_capsules=8, capsule_size=8,
     ),
-    task=TaskConfig(name="cluttered", digits="glyphs", size=32, objects=1, distractors=0),
+    task=ClutteredMNIST.Config(digits="glyphs", size=32, objects=1, distractors=0),
     loss=LossConfig(10.0, normalise_scores=False),
     training=TrainingConfig(
         images=1280, batch=32, warmup_images=320, single_until_images=0, average=0.99, report_every_images=320,

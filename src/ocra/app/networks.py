@@ -6,11 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
-from typing import Any
 
 from ocra.config import ModelConfig
-from ocra.data import TaskConfig
-from ocra.data.config import saved_settings
+from ocra.data import TaskConfig, task_config, task_of_model
 from ocra.errors import OcraError
 from ocra.model.ocra import OCRA
 from ocra.model.weights import ModelInfo, read_config, shipped
@@ -89,19 +87,15 @@ def _kind(source: str) -> tuple[object, ...] | None:
 
 def _load(name: str, source: str) -> Network:
     model = OCRA.from_pretrained(source)
-    return Network(
-        name, model, _task_config(model.info.task, model.info.task_name or "multimnist", model.config)
-    )
+    return Network(name, model, _task_config(model))
 
 
-def _task_config(saved: Any, name: str, config: ModelConfig) -> TaskConfig:
-    """The task as saved with the weights, or one of that name; a folder of another machine is forgotten."""
-    channels, height, width = config.image_shape
-    values: dict[str, Any] = {"channels": channels, "height": height, "width": width}
-    values |= saved_settings(saved, name)
+def _task_config(model: OCRA) -> TaskConfig:
+    """The task as saved with the weights, or the likely one; a folder of another machine is forgotten."""
+    values = task_of_model(model.info.task, model.config).to_dict()
     if not (values.get("root") and Path(values["root"]).is_dir()):
         values["root"] = None
-    return TaskConfig(**{**values, "name": name, "download": False})
+    return task_config({**values, "download": False})
 
 
 def _short_names(sources: list[str]) -> list[str]:

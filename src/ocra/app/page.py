@@ -12,8 +12,9 @@ import gradio as gr
 
 from ocra.app.networks import Network, Networks
 from ocra.app.studio import NOTHING, Choice, Result, Session, Studio, whole
-from ocra.app.subjects import MOST_NUMBER, TASK_TITLES, random_number
+from ocra.app.subjects import MOST_NUMBER, random_number
 from ocra.app.view import empty, notice
+from ocra.data import get_task, task_names
 from ocra.errors import OcraError
 
 FOLDER = Path(__file__).parent
@@ -26,14 +27,6 @@ PAD = """<div class="ocra-pad" data-pen="{pen}"><div class="sheet"><canvas aria-
 <p>{invitation}</p></div><div class="tools"><button type="button" class="recognise">Recognise</button>
 <button type="button" class="undo">Undo</button><button type="button" class="clear">Clear</button></div>
 </div>"""
-# Width of the pen as a share of the pad, so that strokes come out as wide as those the model was trained on.
-PENS = {"multimnist": 0.075, "cluttered": 0.026, "svhn": 0.09, "folder": 0.06}
-INVITATIONS = {
-    "multimnist": "Draw two digits,\none over the other",
-    "cluttered": "Draw two small digits\nanywhere",
-    "svhn": "Draw a number",
-    "folder": "Draw here",
-}
 ARCHIVE = "Reading the archive of house numbers: this takes a while the first time."
 HOUR = 3600
 
@@ -86,14 +79,15 @@ def _scripted(value: str, script: str, name: str) -> gr.HTML:
 
 def _pad(network: Network) -> str:
     """The drawing pad, with a pen that suits the network."""
-    task = network.task.name
-    return PAD.format(pen=PENS[task], invitation=escape(INVITATIONS[task]))
+    task = network.task.task
+    return PAD.format(pen=task.pen_width, invitation=escape(task.drawing_hint))
 
 
 def _tasks(network: Network) -> gr.Dropdown:
     """Every task that has test pictures, the network's own chosen."""
     own = network.task.name
-    choices = [(title, name) for name, title in TASK_TITLES.items() if name != "folder" or own == "folder"]
+    tasks = [get_task(name) for name in task_names()]
+    choices = [(task.title or task.name, task.name) for task in tasks if task.name == own or not task.private]
     return gr.Dropdown(choices, value=own, label="Task", elem_id="ocra-task")
 
 

@@ -6,26 +6,18 @@ import base64
 import binascii
 import os
 import random
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from torch import Tensor
 
 from ocra.app.networks import Network
-from ocra.data import Task, TaskConfig, make_task
-from ocra.data.config import DIGIT_TASKS
-from ocra.errors import OcraError
+from ocra.config import Preprocessing
+from ocra.data import Task, TaskConfig, get_task, make_task, task_config, task_names
+from ocra.errors import OcraError, UsageError
 from ocra.images.fitting import Invert, Placement, Prepared, prepare
 from ocra.images.reading import Picture, read_picture
 
-TASK_TITLES = {
-    "multimnist": "Overlapping digits",
-    "cluttered": "Digits in clutter",
-    "svhn": "House numbers",
-    "folder": "The model's own folder",
-}
-STORED = ("svhn", "folder")
-"""Tasks that have a last picture; the others make as many as are asked for."""
 MOST_UPLOAD_BYTES = 10_000_000
 MOST_DRAWING_BYTES = 2_000_000
 MOST_NUMBER = 10_000_000
@@ -57,10 +49,11 @@ class Subject:
     def seen_by(self, network: Network) -> Prepared:
         """What a network gets; a task's picture, of which the truth is known, is resized and nothing else."""
         if self.exact is None:
-            return prepare(self.picture, network.config, network.task.name, invert=self.invert)
+            way = network.info.preprocessing or network.task.task.preprocessing
+            return prepare(self.picture, network.config, way, invert=self.invert)
         if self.fits(network):
             return Prepared(self.exact, Placement(), self.picture, (), False)
-        return prepare(self.picture, network.config, "folder")  # those are only resized
+        return prepare(self.picture, network.config, Preprocessing())
 
 
 def from_drawing(data: object) -> Subject:
@@ -84,7 +77,7 @@ def from_upload(path: str) -> Subject:
 
 def from_task(name: str, number: float | None, network: Network) -> Subject:
     """Test picture `number` of a task."""
-    if name not in TASK_TITLES:
+    if name not in task_names():
         raise OcraError(f"There is no task '{name}'.")
     last = how_many(name, network) - 1
     if number is None or not 0 <= number <= last:
@@ -105,7 +98,7 @@ def from_task(name: str, number: float | None, network: Network) -> Subject:
 
 def how_many(name: str, network: Network) -> int:
     """How many test pictures a task has on the page."""
-    return len(_open(_config(name, network))[0]) if name in STORED else MOST_NUMBER + 1
+    return len(_open(_config(name, network))[0]) if get_task(name).stored else MOST_NUMBER + 1
 
 
 def random_number(count: int) -> int:
@@ -118,12 +111,12 @@ _splits: dict[TaskConfig, Task] = {}
 
 def takes_long(name: str, network: Network) -> bool:
     """Whether the first picture of a task needs an archive to be read."""
-    return name == "svhn" and _config(name, network) not in _splits
+    return get_task(name).slow_to_open and _config(name, network) not in _splits
 
 
 def _config(name: str, network: Network) -> TaskConfig:
     """The network's own task as it was trained on, or the usual one of that name."""
-    return network.task if network.task.name == name else TaskConfig(name=name)  # type: ignore[arg-type]
+    return network.task if network.task.name == name else task_config(name)
 
 
 def _test_split(config: TaskConfig) -> Task:
@@ -134,19 +127,20 @@ def _test_split(config: TaskConfig) -> Task:
 
 def _open(config: TaskConfig) -> tuple[Task, str]:
     """The test split of a task; digits from fonts, and a sentence that says so, where MNIST is missing."""
-    if config.name == "folder" and config.root is None:
-        raise OcraError(
-            "The folder this model was trained on is not on this machine; upload a picture instead."
-        )
     try:
         return _test_split(config), ""
+    except UsageError:
+        raise OcraError(
+            "The folder this model was trained on is not on this machine; upload a picture instead."
+        ) from None
     except OcraError:
-        if config.name not in DIGIT_TASKS or config.digits == "glyphs":
+        glyphs = config.offline()
+        if glyphs is None or glyphs.to_dict()["digits"] == config.to_dict()["digits"]:
             raise
         note = (
             "MNIST is not on this machine, so these digits are drawn from fonts: see `ocra data fetch mnist`."
         )
-        return _test_split(replace(config, digits="glyphs", root=None)), note
+        return _test_split(glyphs), note
 
 
 def _as_picture(image: Tensor, name: str) -> Picture:

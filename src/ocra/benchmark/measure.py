@@ -18,8 +18,7 @@ import numpy as np
 
 from ocra.benchmark.operations import multiply_adds
 from ocra.benchmark.worker import Job
-from ocra.data import TaskConfig, make_task
-from ocra.data.config import DIGIT_TASKS
+from ocra.data import make_task, task_config, task_names
 from ocra.errors import OcraError, UsageError
 from ocra.machine import cores
 from ocra.presets import Experiment, preset
@@ -179,8 +178,10 @@ def _started(folder: str, jobs: Sequence[Job]) -> Iterator[list[subprocess.Popen
 def measure_data(seconds: float = 1.0, batch: int = 128) -> dict[str, float]:
     """Images per second that one core makes of each generated task, from glyph digits."""
     speeds: dict[str, float] = {}
-    for name in DIGIT_TASKS:
-        task = make_task(TaskConfig(name=name, digits="glyphs"), "train")
+    for name in task_names():
+        if (config := task_config(name).offline()) is None:
+            continue
+        task = make_task(config, "train")
         task.batch(np.arange(batch))
         start, count = time.process_time(), 0
         while (elapsed := time.process_time() - start) < seconds:
@@ -207,7 +208,7 @@ def measure_scaling(seconds: float = 2.0) -> dict[str, list[tuple[int, float]]]:
         return replace(
             cluttered,
             model=replace(cluttered.model, height=side, width=side),
-            task=replace(cluttered.task, size=side),
+            task=cluttered.task.with_settings(size=side),
         )
 
     return {

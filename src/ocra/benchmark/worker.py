@@ -18,8 +18,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from ocra.data import Batch, TaskConfig, make_task
-from ocra.data.config import DIGIT_TASKS
+from ocra.data import Batch, make_task
 from ocra.losses import compute_losses
 from ocra.model.ocra import OCRA
 from ocra.presets import Experiment
@@ -143,8 +142,7 @@ def _inference_step(job: Job) -> Callable[[], None]:
 
 def sample_batch(experiment: Experiment, size: int) -> Batch:
     """Images of the task, made of glyph digits; noise stands in for photographs."""
-    if experiment.task.name in DIGIT_TASKS:
-        config = TaskConfig(name=experiment.task.name, digits="glyphs", size=experiment.task.size)
+    if config := experiment.task.offline():
         return make_task(config, "test").batch(list(range(size)))
     images = torch.rand(size, *experiment.model.image_shape, generator=torch.Generator().manual_seed(0))
     counts = torch.zeros(size, experiment.model.classes)

@@ -1,24 +1,25 @@
-"""ocra data: get data sets, check them, look at the pictures of a task."""
+"""ocra data: get data sets, check them, look at the images of a task."""
+
+from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 from PIL import Image
 from rich.console import Console
-from tyro.conf import Positional
+from tyro.conf import OmitArgPrefixes, Positional, arg
 
 from ocra.cli.main import parse
-from ocra.data import TaskConfig, make_task
-from ocra.data.fetch import fetch_mnist, fetch_svhn
-from ocra.data.inventory import check_mnist, check_svhn
-from ocra.data.locations import cache_folder
+from ocra.data import TaskConfig, make_task, task_config, task_names
+from ocra.data.download import check_mnist, check_svhn, fetch_mnist, fetch_svhn
 from ocra.errors import OcraError, UsageError
 from ocra.files import atomic_path
 from ocra.viz.grid import draw_samples
 
-DESCRIPTION = "Get data sets, check them, look at the pictures of a task. Example: ocra data fetch mnist"
-TaskName = Literal["multimnist", "cluttered", "svhn", "folder"]
+DESCRIPTION = "Get data sets, check them, look at the images of a task. Example: ocra data fetch mnist"
+COLOURS = {"verified": "green", "missing": "yellow", "broken": "red"}
 
 
 def fetch(
@@ -36,11 +37,10 @@ def fetch(
         folder: Where to put it instead of the cache folder.
         extra: svhn: also fetch the 'extra' archive (1.9 GB).
     """
-    target = folder or cache_folder() / data
     if data == "mnist":
-        fetch_mnist(target)
+        fetch_mnist(folder)
     else:
-        fetch_svhn(target, extra)
+        fetch_svhn(folder, extra)
 
 
 def check(root: Path | None = None) -> None:
@@ -55,12 +55,11 @@ def check(root: Path | None = None) -> None:
     """
     if root is not None and not root.is_dir():
         raise UsageError(f"{root} is no folder.")
-    colours = {"verified": "green", "missing": "yellow", "broken": "red"}
     console = Console(soft_wrap=True, highlight=False)
     findings = check_mnist(root)
     findings += [check_svhn(part, root) for part in ("train", "test", "extra")]
     for finding in findings:
-        state = f"[{colours[finding.state]}]{finding.state:9}[/]"
+        state = f"[{COLOURS[finding.state]}]{finding.state:9}[/]"
         console.print(f"{state} {finding.what}: ", end="")
         console.print(finding.detail, markup=False)
     if broken := [finding.what for finding in findings if finding.state == "broken"]:
@@ -69,66 +68,51 @@ def check(root: Path | None = None) -> None:
         raise OcraError("There is no data set; `ocra data fetch mnist` gets one.")
 
 
-def show(
-    task: Positional[TaskName],
-    /,
-    out: Path = Path("grid.png"),
-    pictures: int = 32,
-    split: Literal["train", "validation", "test"] = "train",
-    seed: int = 0,
-    root: str | None = None,
-    digits: Literal["mnist", "glyphs"] = "mnist",
-    max_shift: int = TaskConfig.max_shift,
-    size: int = TaskConfig.size,
-    objects: int = TaskConfig.objects,
-    distractors: int = TaskConfig.distractors,
-    channels: Literal[1, 3] = 1,
-    augment: bool = True,
-) -> None:
-    """Draw pictures of a task, with their classes beneath, into one picture file.
+@dataclass(frozen=True)
+class Sheet:
+    """Draw images of a task, with their classes beneath, into one file.
 
-    Example: ocra data show multimnist --out grid.png
+    The options are those of the task that is named first.
 
-    Args:
-        task: The task: multimnist, cluttered, svhn, or a folder of your own (with --root).
-        out: The picture file to write.
-        pictures: How many pictures.
-        split: Which part of the data.
-        seed: The seed of the generated pictures.
-        root: Folder with the data. Default: $OCRA_DATA, then the cache folder.
-        digits: Where single digits come from; glyphs are drawn from fonts and need no download.
-        max_shift: multimnist: how far each digit moves from the centre, in pixels.
-        size: cluttered and folder: height and width of a picture, in pixels.
-        objects: cluttered: number of digits.
-        distractors: cluttered: number of fragments of other digits.
-        channels: svhn and folder: 1 for grey, 3 for colour.
-        augment: svhn and folder: vary the training pictures.
+    Example: ocra data show multimnist --max-shift 6 --out grid.png
     """
-    if not 1 <= pictures <= 1000:
-        raise UsageError(f"{pictures} pictures do not fit on one sheet; choose 1 to 1000.")
-    if Image.registered_extensions().get(out.suffix.lower()) not in Image.SAVE:
-        raise UsageError(f"{out} must end in .png or that of another picture format.")
-    config = TaskConfig(
-        name=task,
-        digits=digits,
-        root=root,
-        max_shift=max_shift,
-        size=size,
-        height=size,
-        width=size,
-        objects=objects,
-        distractors=distractors,
-        channels=channels,
-        augment=augment,
+
+    task: Positional[str]
+    """The task: its name, or package.module:Class."""
+    out: Path = Path("grid.png")
+    """The file to write."""
+    images: int = 32
+    """How many images."""
+    split: Literal["train", "validation", "test"] = "train"
+    """Which part of the data."""
+    seed: int = 0
+    """The seed of generated images."""
+    settings: OmitArgPrefixes[Annotated[TaskConfig, arg(help="The settings of the task.")]] = field(
+        default_factory=TaskConfig
     )
-    source = make_task(config, split, seed)
-    sheet = draw_samples(source.batch(range(pictures)), source.class_names)
-    with atomic_path(out) as temporary:
-        sheet.save(temporary)
-    print(f"{out}: {pictures} {split} pictures of {task}")
+
+
+def show(args: list[str]) -> None:
+    """Draw a sheet of sample images; the first word names the task, whose settings are options."""
+    named = args[0] if args and not args[0].startswith("-") else task_names()[0]
+    sheet = parse(Sheet, args, "ocra data show", default=Sheet(named, settings=task_config(named)))
+    if sheet.task != named:
+        raise UsageError(f"Write the task first: ocra data show {sheet.task} …")
+    if not 1 <= sheet.images <= 1000:
+        raise UsageError(f"{sheet.images} images do not fit on one sheet; choose 1 to 1000.")
+    if Image.registered_extensions().get(sheet.out.suffix.lower()) not in Image.SAVE:
+        raise UsageError(f"{sheet.out} must end in .png or that of another image format.")
+    task = make_task(sheet.settings, sheet.split, sheet.seed)
+    grid = draw_samples(task.batch(range(sheet.images)), task.class_names)
+    with atomic_path(sheet.out) as temporary:
+        grid.save(temporary)
+    print(f"{sheet.out}: {sheet.images} {sheet.split} images of {task.name}")
 
 
 def main(args: list[str]) -> None:
     """Run `ocra data` with these arguments."""
-    commands: dict[str, Callable[..., None]] = {"fetch": fetch, "check": check, "show": show}
-    parse(commands, args, "ocra data", description=DESCRIPTION)
+    if args[:1] == ["show"]:
+        show(args[1:])
+    else:
+        commands: dict[str, Callable[..., object]] = {"fetch": fetch, "check": check, "show": Sheet}
+        parse(commands, args, "ocra data", description=DESCRIPTION)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,9 +10,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from ocra.cli import sources
 from ocra.cli.main import parse
-from ocra.cli.sources import task_config
-from ocra.data import Task, TaskConfig, make_task
+from ocra.data import Task, TaskConfig, get_task, make_task, task_config, task_names
 from ocra.errors import OcraError, UsageError
 from ocra.evaluation import check_fit, evaluate
 from ocra.model.ocra import OCRA
@@ -26,7 +25,6 @@ from ocra.viz.style import save_figure
 PREFERRED = "multimnist-3"
 SHOWN, IN_GRID = 6, 50
 OTHER = {"multimnist": "cluttered-5", "cluttered": "multimnist-3"}
-SCENES = {"multimnist": "overlapping pairs of", "cluttered": "pairs, among clutter, of"}
 
 
 def main(args: list[str]) -> None:
@@ -49,11 +47,11 @@ def demo(out: Path = Path("demo"), images: int = 3000, weights: str = PREFERRED)
     if weights == PREFERRED and PREFERRED not in shipped():
         raise OcraError("This build ships no weights; train some with: ocra train multimnist-3")
     model = OCRA.from_pretrained(weights)
-    task, digits = _test_digits(console, task_config(model))
+    task, digits = _test_digits(console, sources.task_config(model))
     check_fit(model.config, task)
     console.print(
         f"[bold]{escape(weights)}[/bold]: {model.parameter_count:,} parameters, {model.config.glimpses} glimpses an "
-        f"image, on {SCENES[task.name]} {digits}.\n"
+        f"image, on {task.scene} {digits}.\n"
     )
     batch = task.batch(np.arange(IN_GRID))
     seen = records(
@@ -76,26 +74,31 @@ def demo(out: Path = Path("demo"), images: int = 3000, weights: str = PREFERRED)
         markup=False,
     )
     console.print(f"Try next:  ocra predict YOUR_PICTURE.png     ocra demo --weights {OTHER[task.name]}")
-    console.print("           ocra evaluate multimnist-3        ocra app   (needs pip install 'ocra-vision\\[app]')")
+    console.print(
+        "           ocra evaluate multimnist-3        ocra app   (needs pip install 'ocra-vision\\[app]')"
+    )
     console.print(f"[dim]{time.monotonic() - started:.0f} seconds[/dim]")
 
 
 def _test_digits(console: Console, own: TaskConfig) -> tuple[Task, str]:
     """The weights' own task with MNIST's test digits, fetched if need be, or else with digits drawn from fonts."""
-    if own.name not in SCENES:
+    if (glyphs := own.offline()) is None:
+        scenes = [name for name in task_names() if get_task(name).scene]
         raise UsageError(
-            f"The demo shows {' and '.join(SCENES)}, not {own.name}; try: ocra look --task {own.name}"
+            f"The demo shows {' and '.join(scenes)}, not {own.name}; try: ocra look --task {own.name}"
         )
-    if own.digits == "mnist":
+    if own.to_dict()["digits"] == "mnist":
         try:
-            return make_task(replace(own, root=None, download=True), "test"), "MNIST test digits"
+            return make_task(
+                task_config({**own.to_dict(), "root": None, "download": True}), "test"
+            ), "MNIST test digits"
         except OcraError as error:
             console.print(f"[yellow]MNIST is not at hand: {escape(str(error))}[/yellow]")
             console.print(
                 "[yellow]Going on with digits drawn from fonts, which the model was not trained on: expect more "
                 "errors than the results table says.[/yellow]\n"
             )
-    return make_task(replace(own, digits="glyphs"), "test"), "digits drawn from fonts"
+    return make_task(glyphs, "test"), "digits drawn from fonts"
 
 
 def _answers(seen: list[Record]) -> Table:

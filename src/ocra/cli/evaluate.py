@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from rich.console import Console
@@ -15,7 +14,6 @@ from tyro.conf import Positional, arg
 from ocra.cli.main import columns, parse
 from ocra.cli.sources import task_config
 from ocra.data import make_task
-from ocra.data.config import DIGIT_TASKS
 from ocra.errors import UsageError
 from ocra.evaluation import Evaluation, evaluate
 from ocra.files import printable
@@ -65,13 +63,9 @@ def score(
     model = OCRA.from_pretrained(weights)
     changes: dict[str, Any] = {"max_shift": shift, "digits": digits, "root": root}
     config = task_config(model, task)
-    config = replace(config, **{name: value for name, value in changes.items() if value is not None})
-    if config.name == "folder" and model.info.task:
-        config = replace(config, class_names=model.info.class_names)
-    if shift is not None and config.name != "multimnist":
-        raise UsageError(f"--shift is for multimnist, not for {config.name}.")
-    if digits is not None and config.name not in DIGIT_TASKS:
-        raise UsageError(f"--digits is for {' and '.join(DIGIT_TASKS)}, not for {config.name}.")
+    if "class_names" in config.to_dict() and model.info.task:
+        changes["class_names"] = model.info.class_names
+    config = config.with_settings(**changes)
     source = make_task(config, split, seed)
     count = min(images or len(source), len(source))
     if count * (glimpses or model.config.glimpses) >= WORTH_COMPILING:
@@ -81,9 +75,7 @@ def score(
             model, source, images=images, glimpses=glimpses, threads=threads, on_progress=advance
         )
     if as_json:
-        about: dict[str, Any] = {"max_shift": config.max_shift} if config.name == "multimnist" else {}
-        if config.name in DIGIT_TASKS:
-            about["digits"] = config.digits
+        about = {name: value for name, value in config.to_dict().items() if name in ("max_shift", "digits")}
         print(json.dumps({"weights": weights, **result.to_dict(), **about}))
     else:
         _show(result, weights)

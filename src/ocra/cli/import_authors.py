@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 
 from tyro.conf import Positional
@@ -30,7 +29,7 @@ def convert(checkpoint: Positional[Path], /, preset: str, out: Path) -> None:
     about = {
         "name": experiment.name,
         "title": experiment.description,
-        "task": dataclasses.asdict(experiment.task),
+        "task": experiment.task.to_dict(),
         "masked": experiment.loss.reconstruction_mask != "none",
         "source": f"imported from the authors' checkpoint {checkpoint.name}",
     }

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 
-from ocra.data import Task, TaskConfig, make_task
-from ocra.data.config import saved_settings
+from ocra.data import Task, TaskConfig, make_task, task_of_model
 from ocra.errors import OcraError, UsageError
 from ocra.images.fitting import Fit, Invert, Prepared
 from ocra.images.reading import find_pictures
@@ -95,11 +94,7 @@ def task_config(model: OCRA, name: str | None = None) -> TaskConfig:
 
     Pictures of a folder are made in the size that the model takes.
     """
-    name = name or model.info.task_name or "multimnist"
-    values: dict[str, Any] = {**saved_settings(model.info.task, name), "name": name}
-    if name == "folder":
-        values["channels"], values["height"], values["width"] = model.config.image_shape
-    return TaskConfig(**values)
+    return task_of_model(model.info.task, model.config, name)
 
 
 def task_for(
@@ -111,11 +106,7 @@ def task_for(
     seed: int = 0,
 ) -> Task:
     """The task of this name; where it is the one the model was trained on, with the same settings."""
-    config = task_config(network.model, name)
-    if digits is not None:
-        config = replace(config, digits=digits)
-    if root is not None:
-        config = replace(config, root=str(root))
+    config = task_config(network.model, name).with_settings(digits=digits, root=root)
     task = make_task(config, split, seed)
     if task.image_shape != network.model.config.image_shape:
         raise UsageError(

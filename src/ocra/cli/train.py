@@ -11,7 +11,7 @@ from tyro.conf import Positional, arg
 
 from ocra.cli.main import parse
 from ocra.config import ModelConfig
-from ocra.data import TaskConfig
+from ocra.data import MultiMNIST, TaskConfig, task_config
 from ocra.errors import OcraError, UsageError
 from ocra.losses import LossConfig
 from ocra.presets import PRESETS, Experiment, fit_to_task, preset
@@ -56,7 +56,7 @@ class Start(Display):
 
     ocra train multimnist-3 --training.images 3e6 --seed 3 --out runs/third
 
-    ocra train multimnist-3 --task.name folder --task.root my-pictures
+    ocra train multimnist-3 --task folder --task.root my-images
 
     ocra train --resume runs/third
     """
@@ -74,7 +74,7 @@ class Start(Display):
     seed: int = 0
     """Seed of the weights, of the images and of their order."""
     model: Annotated[ModelConfig, arg(help="The network.")] = field(default_factory=ModelConfig)
-    task: Annotated[TaskConfig, arg(help="The pictures.")] = field(default_factory=TaskConfig)
+    task: Annotated[TaskConfig, arg(help="The images.")] = field(default_factory=MultiMNIST.Config)
     loss: Annotated[LossConfig, arg(help="The loss.")] = field(default_factory=LossConfig)
     training: Annotated[TrainingConfig, arg(help="The run.")] = field(default_factory=TrainingConfig)
 
@@ -84,7 +84,10 @@ def main(args: list[str]) -> None:
     if any(word == "--resume" or word.startswith("--resume=") for word in args):
         _resume(parse(Resume, args, PROGRAM))
         return
+    args, task = _named_task(args)
     base = _base(args)
+    if task is not None and task != base.task.name:
+        base = replace(base, task=task_config(task))
     default = Start(
         seed=base.seed,
         model=base.model,
@@ -109,6 +112,17 @@ def main(args: list[str]) -> None:
     if chosen.config is None and chosen.preset != base.name:
         raise UsageError(f"Write the preset first: {PROGRAM} {chosen.preset} …")
     _start(chosen, asked, base)
+
+
+def _named_task(words: list[str]) -> tuple[list[str], str | None]:
+    """The words without `--task NAME`, and that name: which settings there are depends on it."""
+    finder = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    finder.add_argument("--task")
+    try:
+        found, left = finder.parse_known_args(words)
+    except argparse.ArgumentError as error:
+        raise UsageError(f"{error}.") from None
+    return left, found.task
 
 
 def _base(words: list[str]) -> Experiment:

@@ -1,12 +1,22 @@
-"""Tasks: pictures made on the fly (MultiMNIST, cluttered), read from archives (SVHN), your own (folder)."""
+"""Tasks: images made on the fly (MultiMNIST, cluttered), read from archives (SVHN), your own (folder)."""
 
-from ocra.data.cluttered import ClutteredMNIST
-from ocra.data.config import TaskConfig
+from typing import Any
+
+from ocra.config import ModelConfig
+from ocra.data.composed import ClutteredMNIST, MultiMNIST
 from ocra.data.folder import FolderTask
-from ocra.data.multimnist import MultiMNIST
 from ocra.data.svhn import SVHN
-from ocra.data.task import Annotations, Batch, Task
-from ocra.errors import UsageError
+from ocra.data.task import (
+    Annotations,
+    Batch,
+    Task,
+    TaskConfig,
+    get_task,
+    make_task,
+    register_task,
+    task_config,
+    task_names,
+)
 
 __all__ = [
     "SVHN",
@@ -17,49 +27,30 @@ __all__ = [
     "MultiMNIST",
     "Task",
     "TaskConfig",
+    "get_task",
+    "likely_task",
     "make_task",
+    "register_task",
+    "task_config",
+    "task_names",
+    "task_of_model",
 ]
 
 
-def make_task(config: TaskConfig, split: str, seed: int = 0) -> Task:
-    """The task that `config` describes, one split of it, under a seed."""
-    if isinstance(seed, bool) or not 0 <= seed < 2**63:
-        raise UsageError(f"The seed must be a whole number from 0 to 2**63 - 1, not {seed!r}.")
-    if config.name == "multimnist":
-        return MultiMNIST(
-            config.root, split, config.digits, max_shift=config.max_shift, seed=seed, download=config.download
-        )
-    if config.name == "cluttered":
-        return ClutteredMNIST(
-            config.root,
-            split,
-            config.digits,
-            size=config.size,
-            objects=config.objects,
-            distractors=config.distractors,
-            distractor_size=config.distractor_size,
-            seed=seed,
-            download=config.download,
-        )
-    if config.name == "svhn":
-        training = split == "train"
-        return SVHN(
-            config.root,
-            split,
-            augment=config.augment and training,
-            extra=config.extra and training,
-            channels=config.channels,
-            seed=seed,
-        )
-    if config.name == "folder":
-        if config.root is None:
-            raise UsageError("A folder task needs its folder (root): the one that holds labels.csv.")
-        return FolderTask(
-            config.root,
-            split,
-            image_shape=(config.channels, config.height, config.width),
-            class_names=config.class_names,
-            augment=config.augment and split == "train",
-            seed=seed,
-        )
-    raise UsageError(f"There is no task '{config.name}'; choose multimnist, cluttered, svhn or folder.")
+def likely_task(config: ModelConfig) -> type[Task]:
+    """The task of a network that nothing was saved with, by the shape of the network."""
+    if config.readout_digits:
+        return SVHN
+    if config.background_capsules:
+        return ClutteredMNIST
+    return MultiMNIST if config.classes == 10 else FolderTask
+
+
+def task_of_model(saved: dict[str, Any], config: ModelConfig, name: str | None = None) -> TaskConfig:
+    """The task a network was trained on, or the one of this name, in the network's image size if it makes any size.
+
+    saved: its settings as they were saved with the weights; empty where nothing was.
+    """
+    name = name or saved.get("name") or likely_task(config).name
+    own = {**saved, "name": name} if saved.get("name", name) == name else {"name": name}
+    return task_config(own, ignore_unknown=True).fitted_to(config.image_shape)

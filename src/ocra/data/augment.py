@@ -1,4 +1,4 @@
-"""Varying stored pictures: random views, contrast and noise, a whole batch at a time."""
+"""Varying stored images: random views, contrast and noise, a whole batch at a time."""
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -19,7 +19,7 @@ _NOISE_TILE = 256
 
 @dataclass(frozen=True)
 class View:
-    """Where each new picture looks in the old one: old = matrix · new + offset, the plain crop −1 … 1."""
+    """Where each new image looks in the old one: old = matrix · new + offset, the plain crop −1 … 1."""
 
     matrix: NDArray[np.float32]
     """[batch, 2, 2]"""
@@ -48,14 +48,14 @@ def plain_view(count: int) -> View:
 
 
 def view_within(frames: NDArray[np.float32], view: View, size: int) -> View:
-    """The same views of a part of each picture: frames [batch, 4] (x, y, width, height in pixels of the crop)."""
+    """The same views of a part of each image: frames [batch, 4] (x, y, width, height in pixels of the crop)."""
     half = frames[:, 2:] / np.float32(size)
     middle = (2 * frames[:, :2] + frames[:, 2:]) / np.float32(size) - 1
     return View(half[:, :, None] * view.matrix, half * view.offset + middle)
 
 
-def look(pictures: Tensor, view: View, size: tuple[int, int], span: float) -> Tensor:
-    """Views [batch, channels, *size] of pictures [batch, channels, h, w] that are `span` crops wide.
+def look(images: Tensor, view: View, size: tuple[int, int], span: float) -> Tensor:
+    """Views [batch, channels, *size] of images [batch, channels, h, w] that are `span` crops wide.
 
     Written out rather than through affine_grid, whose matrix product may round differently in a larger batch.
     """
@@ -64,7 +64,7 @@ def look(pictures: Tensor, view: View, size: tuple[int, int], span: float) -> Te
     x, y = across[None, None, :], down[None, :, None]
     rows = [matrix[:, row, 0] * x + matrix[:, row, 1] * y + offset[:, row] for row in range(2)]
     grid = torch.stack(rows, dim=-1)
-    return F.grid_sample(pictures, grid, padding_mode="border", align_corners=False)
+    return F.grid_sample(images, grid, padding_mode="border", align_corners=False)
 
 
 def move_boxes(boxes: NDArray[np.float32], view: View, size: int) -> NDArray[np.float32]:
@@ -83,14 +83,14 @@ def move_boxes(boxes: NDArray[np.float32], view: View, size: int) -> NDArray[np.
 def relight(images: Tensor, levels: NDArray[np.float32], bits: Bits) -> Tensor:
     """Images [batch, channels, height, width] in [0, 1] with random contrast, brightness and noise.
 
-    `levels` [batch, 2] are the mean and the standard deviation of each picture's values.
+    `levels` [batch, 2] are the mean and the standard deviation of each image's values.
     """
     chance = uniforms(bits[:, :3]).astype(np.float32)
     contrast, brightness, noise = torch.from_numpy(chance).T[:, :, None, None, None]
     mean, spread = torch.from_numpy(levels).T[:, :, None, None, None]
     level = mean + 0.3 * (brightness - 0.5)
     images = (images - mean) * (0.5 + 0.8 * contrast) + level
-    # In proportion to the picture's own contrast, or faint numbers would drown.
+    # In proportion to the image's own contrast, or faint numbers would drown.
     images += 0.25 * spread * noise * _noise(bits[:, 3:5], *images.shape[2:])
     return images.clamp_(0, 1)
 

@@ -1,6 +1,6 @@
 """Random numbers that are a pure function of (seed, split, index, draw): no state, no order, no sharing.
 
-Each number is a 64-bit hash (the finaliser of SplitMix64) of its coordinates, so the picture of index i is
+Each number is a 64-bit hash (the finaliser of SplitMix64) of its coordinates, so the image of index i is
 the same in whatever batch, order or process it is made.
 """
 

@@ -1,12 +1,16 @@
 """SVHN: whole house numbers of one to five digits."""
 
-import os
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ocra.config import AnswerRule, Preprocessing
 from ocra.data.augment import (
     LIGHT_DRAWS,
     VIEW_DRAWS,
@@ -18,47 +22,82 @@ from ocra.data.augment import (
     view_within,
 )
 from ocra.data.random import Bits, integers, permutation, random_bits, uniforms
-from ocra.data.svhn_cache import AFTER, BEFORE, LONGEST, SIZE, WIDE_SPAN, PreparedNumbers, prepared_numbers
-from ocra.data.task import NO_DIGIT, Annotations, Batch, Task
+from ocra.data.svhn_archive import AFTER, BEFORE, LONGEST, SIZE, WIDE_SPAN, PreparedNumbers, prepared_numbers
+from ocra.data.task import NO_DIGIT, Annotations, Batch, DataSource, Task, TaskConfig, register_task
 from ocra.errors import UsageError
 
 VALIDATION_NUMBERS = 3_000
 SINGLE_DRAWS = 2
 
 
+@dataclass(frozen=True)
+class SVHNConfig(TaskConfig):
+    """The settings of the house numbers."""
+
+    root: str | None = None
+    """Folder with the archives. Default: $OCRA_DATA, then the cache folder."""
+    channels: int = 1
+    """1 for grey, 3 for colour."""
+    augment: bool = True
+    """Vary the training images (shift, scale, rotation, contrast, noise)."""
+    extra: bool = False
+    """Train on the 'extra' archive as well."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.channels not in (1, 3):
+            raise UsageError(f"channels is {self.channels}; SVHN comes in grey (1) or colour (3).")
+
+    @property
+    def source(self) -> DataSource:
+        return DataSource(
+            f"Trained on the train set{' and the extra set' if self.extra else ' only'}; a part of it serves "
+            "validation, and the official test set gives the figures below.",
+            "other",
+            "**For non-commercial use only**, as the data set is: Y. Netzer, T. Wang, A. Coates, A. Bissacco, B. Wu, "
+            "A. Y. Ng, *Reading Digits in Natural Images with Unsupervised Feature Learning*, 2011. The program is "
+            "under the MIT licence.",
+        )
+
+
+@register_task("svhn")
 class SVHN(Task):
     """House numbers cropped to their digits, 64×64, inverted; labels as in the paper.
 
-    Validation is 3,000 numbers held out of the official train set, test the official test set. Training
-    pictures are varied (`augment`, on by default for train): a picture's number picks the variation. A picture
-    that is to show a single object is cut down to one of the number's digits. The crop uses the true digit
-    boxes, for test pictures too: figures on it do not include finding the number.
+    Validation is 3,000 numbers held out of the official train set, test the official test set. Training images are
+    varied (`augment`): an image's number picks the variation. An image that is to show a single object is cut down
+    to one of the number's digits. The crop uses the true digit boxes, for test images too: figures on it do not
+    include finding the number.
     """
 
-    name = "svhn"
+    Config = SVHNConfig
+    config: SVHNConfig
+    title = "House numbers"
+    about = (
+        "Street View House Numbers, format 1: numbers of one to five digits, cropped by the true boxes of their "
+        "digits (at test time too), grey, inverted, 64×64 pixels. Training images are varied: shift, scale, "
+        "rotation, contrast, noise, margin of the crop."
+    )
+    limits = "It expects a crop close around the number: it does not find a number in a street scene."
+    drawing_hint = "Draw a number"
+    pen_width = 0.09
+    stored = True
+    slow_to_open = True
+    sequence_length = LONGEST
+    preprocessing = Preprocessing("stretch", "inverted")
     class_names = (*"0123456789", "<5", "<4", "<3", "<2")
-    repeats = False  # a digit is present or absent; how often it occurs only the sequence tells
+    answer_rule = AnswerRule(None, repeats=False)
+    """A digit is present or absent; how often it occurs only the sequence tells."""
 
     def __init__(
-        self,
-        root: str | os.PathLike[str] | None = None,
-        split: str = "train",
-        augment: bool | None = None,
-        extra: bool = False,
-        channels: int = 1,
-        seed: int = 0,
-        parts: bool = False,
+        self, config: SVHNConfig | None = None, split: str = "train", seed: int = 0, **settings: Any
     ) -> None:
-        super().__init__(split, seed, parts)
-        if channels not in (1, 3):
-            raise UsageError(f"channels is {channels}; SVHN comes in grey (1) or colour (3).")
-        self.augment = split == "train" if augment is None else augment
-        if split != "train" and (self.augment or extra):
-            raise UsageError(f"augment and extra are for the train split, not for {split}.")
-        self.image_shape = (channels, SIZE, SIZE)
-        where = None if root is None else os.fspath(root)
-        official = "test" if split == "test" else "train"
-        self._sources = [(official, where, channels)] + ([("extra", where, channels)] if extra else [])
+        super().__init__(config, split, seed, **settings)
+        config, training = self.config, split == "train"
+        self.augment = config.augment and training
+        self.image_shape = (config.channels, SIZE, SIZE)
+        parts = ["test" if split == "test" else "train"] + ["extra"] * (config.extra and training)
+        self._sources = [(part, config.root, config.channels) for part in parts]
         self._rows = self._choose_rows([len(numbers) for numbers in self.numbers])
         self.left_out = sum(numbers.left_out for numbers in self.numbers)
 
@@ -81,32 +120,34 @@ class SVHN(Task):
     def __len__(self) -> int:
         return len(self._rows)
 
-    def make(self, indices: NDArray[np.int64], parts: bool, single: float) -> Batch:
+    def make(
+        self, indices: NDArray[np.int64], *, annotations: bool, single_objects: float, spread: float
+    ) -> Batch:
         rows = self._rows[indices % len(self)]
         digits, boxes = self._gather("digits", rows), self._gather("boxes", rows)
         bits = random_bits(self.seed, f"svhn {self.split}", indices, VIEW_DRAWS + LIGHT_DRAWS + SINGLE_DRAWS)
         view = random_view(bits[:, :VIEW_DRAWS]) if self.augment else plain_view(len(rows))
-        alone = uniforms(bits[:, -1]) < single
+        alone = uniforms(bits[:, -1]) < single_objects
         if alone.any():
             digits, boxes, frames = cut_to_one_digit(digits, boxes, alone, bits[:, -2])
             view = view_within(frames, view, SIZE)
         if self.augment:
-            pictures = look(_inverted(self._gather("wide", rows)), view, (SIZE, SIZE), WIDE_SPAN)
+            views = look(_inverted(self._gather("wide", rows)), view, (SIZE, SIZE), WIDE_SPAN)
             light = bits[:, VIEW_DRAWS : VIEW_DRAWS + LIGHT_DRAWS]
-            images = relight(pictures, self._gather("levels", rows), light)
+            images = relight(views, self._gather("levels", rows), light)
         else:
-            images = _inverted(self._gather("pictures", rows))
+            images = _inverted(self._gather("images", rows))
             if alone.any():
                 close = look(images, view, (SIZE, SIZE), 1)
                 images[torch.from_numpy(alone)] = close[torch.from_numpy(alone)]
-        if parts:
+        if annotations:
             moved = (alone | self.augment)[:, None, None]
             boxes = np.where(moved, move_boxes(boxes, view, SIZE), boxes)
         return Batch(
             images=images,
             counts=class_targets(digits),
             sequence=torch.from_numpy(digits),
-            parts=_parts(images, boxes, digits) if parts else None,
+            annotations=_annotations(images, boxes, digits) if annotations else None,
         )
 
     def _gather(self, field: str, rows: NDArray[np.int64]) -> NDArray:
@@ -146,9 +187,9 @@ def cut_to_one_digit(
     )
 
 
-def _inverted(pictures: NDArray[np.uint8]) -> Tensor:
+def _inverted(images: NDArray[np.uint8]) -> Tensor:
     """(255 − v) / 255, float32."""
-    return torch.from_numpy(np.multiply(255 - pictures, np.float32(1 / 255), dtype=np.float32))
+    return torch.from_numpy(np.multiply(255 - images, np.float32(1 / 255), dtype=np.float32))
 
 
 def class_targets(digits: NDArray[np.int64]) -> Tensor:
@@ -162,8 +203,8 @@ def class_targets(digits: NDArray[np.int64]) -> Tensor:
     return torch.from_numpy(np.concatenate([present, shorter], axis=1).astype(np.float32))
 
 
-def _parts(images: Tensor, boxes: NDArray[np.float32], digits: NDArray[np.int64]) -> Annotations:
-    """Each digit's part of the picture: what lies in its box."""
+def _annotations(images: Tensor, boxes: NDArray[np.float32], digits: NDArray[np.int64]) -> Annotations:
+    """Each digit's part of the image: what lies in its box."""
     near = np.rint(boxes[..., :2]).astype(np.int64)
     far = np.maximum(np.rint(boxes[..., :2] + boxes[..., 2:]).astype(np.int64), near + 1)
     classes = np.where(digits == NO_DIGIT, -1, digits)

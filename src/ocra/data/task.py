@@ -1,9 +1,20 @@
-"""What every task is: a numbered, endless, repeatable source of pictures with their classes."""
+"""What every task is: a numbered, endless, repeatable source of images with their classes; and where to find one.
 
+A task of one's own is a subclass of Task with class names, an image shape, a length and `make`. Give it a name with
+`@register_task("name")`, or call it by its place, "package.module:Class".
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import sys
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -11,27 +22,29 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from ocra.data.digits import SPLITS
-from ocra.errors import UsageError
+from ocra.config import AnswerRule, Preprocessing, check_switches
+from ocra.errors import OcraError, UsageError
+from ocra.files import unknown_option
 
+SPLITS = ("train", "validation", "test")
 NO_DIGIT = 10
 """Stands in a sequence where a house number has no further digit."""
 
 
 class Annotations(NamedTuple):
-    """What a picture is made of. A named tuple, so that a torch DataLoader can stack it."""
+    """What an image is made of."""
 
     layers: Tensor
     """float32 [batch, objects, channels, height, width]: each object alone"""
     boxes: Tensor
-    """int64 [batch, objects, 4]: x, y, width, height in pixels from 0; a box may leave the picture"""
+    """int64 [batch, objects, 4]: x, y, width, height in pixels from 0; a box may leave the image"""
     classes: Tensor
     """int64 [batch, objects]: the class, −1 where there is no object"""
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Pictures and what is in them."""
+    """Images and what is in them."""
 
     images: Tensor
     """float32 [batch, channels, height, width] in [0, 1]"""
@@ -39,14 +52,14 @@ class Batch:
     """float32 [batch, classes]: how many objects of each class (SVHN: the 14 class targets)"""
     sequence: Tensor | None = None
     """int64 [batch, 5], SVHN only: the digits from left to right, 10 where there is none"""
-    parts: Annotations | None = None
-    """each object alone, where it was asked for"""
+    annotations: Annotations | None = None
+    """each object alone, where it was asked for and is known"""
 
     def __len__(self) -> int:
         return len(self.images)
 
     def names(self, class_names: tuple[str, ...]) -> list[tuple[str, ...]]:
-        """The objects in each picture, each as often as it occurs; of a house number the digits from the left."""
+        """The objects in each image, each as often as it occurs; of a house number the digits from the left."""
         if self.sequence is not None:
             return [tuple(str(digit) for digit in row if digit != NO_DIGIT) for row in self.sequence.tolist()]
         return [
@@ -55,68 +68,271 @@ class Batch:
         ]
 
 
-class Task(Dataset[Any], ABC):
-    """A split of a task under a seed. Picture i is the same whatever batch, order or process makes it."""
+@dataclass(frozen=True)
+class DataSource:
+    """Where a task's images come from, as a model card says it."""
 
-    name: str
-    class_names: tuple[str, ...]
+    splits: str = ""
+    """What training, validation and test are made of."""
+    licence: str = "other"
+    """Name of the licence of weights trained on it, as model hubs know it."""
+    terms: str = "The licence of the images applies; the program is under the MIT licence."
+
+
+@dataclass(frozen=True)
+class TaskConfig:
+    """The settings of a task. Each task has its own subclass, with its own fields only."""
+
+    task: ClassVar[type[Task]]
+    """The task these settings are of."""
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            # JSON has lists only, which cannot be hashed; a path is as good as its text.
+            plain = tuple(value) if isinstance(value, list) else value
+            plain = os.fspath(value) if isinstance(value, os.PathLike) else plain
+            object.__setattr__(self, field.name, plain)
+            if field.type in (int, "int") and (isinstance(plain, bool) or not isinstance(plain, int)):
+                raise UsageError(f"task.{field.name} must be a whole number, not {value!r}.")
+        check_switches(self, "task")
+
+    @property
+    def name(self) -> str:
+        """The name of the task."""
+        return self.task.name
+
+    @property
+    def about(self) -> str:
+        """The task's images in a sentence or two, with these settings."""
+        return self.task.about.format(**self.to_dict())
+
+    @property
+    def source(self) -> DataSource:
+        """Where the images come from."""
+        return DataSource()
+
+    def offline(self) -> TaskConfig | None:
+        """The same task with images that need no data set, or None where there are none."""
+        return None
+
+    def fitted_to(self, image_shape: tuple[int, int, int]) -> TaskConfig:
+        """The same task with images of this shape, where the task makes images of any."""
+        return self
+
+    def with_settings(self, **changes: Any) -> TaskConfig:
+        """The same task with other settings; those that are None stay as they are."""
+        changes = {name: value for name, value in changes.items() if value is not None}
+        own = [field.name for field in dataclasses.fields(self)]
+        if unknown := sorted(set(changes) - set(own)):
+            raise UsageError(
+                f"The task {self.name} has no setting '{unknown[0]}'; it has {', '.join(own) or 'none'}."
+            )
+        return dataclasses.replace(self, **changes)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The name and all settings, ready for JSON; `task_config` takes it back."""
+        return {"name": self.name, **dataclasses.asdict(self)}
+
+
+class Task(Dataset[Any], ABC):
+    """A split of a task under a seed. Image i is the same whatever batch, order or process makes it."""
+
+    Config: ClassVar[type[TaskConfig]] = TaskConfig
+    """The settings; a task that has none need not name it."""
+    name: ClassVar[str]
+    """As registered, or else the place of the class, "package.module:Class"."""
+    title: ClassVar[str] = ""
+    """A few words for those who know nothing of data sets."""
+    about: ClassVar[str] = ""
+    """The images in a sentence or two, for a model card; {settings} are filled in."""
+    limits: ClassVar[str] = "Images unlike those of its task are outside what it learnt."
+    """What a network trained on the task cannot know."""
+    scene: ClassVar[str] = ""
+    """How digits lie in an image, as in "overlapping pairs of" digits; empty for what is not made of digits."""
+    drawing_hint: ClassVar[str] = "Draw here"
+    """What a visitor of the page is asked to draw."""
+    pen_width: ClassVar[float] = 0.06
+    """Width of the page's pen as a share of the image's side."""
+    stored: ClassVar[bool] = False
+    """Whether there is a last image: those beyond it are the same ones, varied."""
+    private: ClassVar[bool] = False
+    """Whether the images are one user's own, so that only networks trained on them are shown them."""
+    slow_to_open: ClassVar[bool] = False
+    """Whether the first use has to read a large archive."""
+    sequence_length: ClassVar[int] = 0
+    """Digits that are read out one after the other; 0 where the answer is a set of objects."""
+    preprocessing: ClassVar[Preprocessing] = Preprocessing()
+    """How an image from elsewhere is made like those of the task."""
+
+    class_names: tuple[str, ...] = ()
     image_shape: tuple[int, int, int]
     """channels, height, width"""
-    counts_from_labels = False
-    """Whether it is known from the labels alone how many objects an image has"""
+    answer_rule: AnswerRule = AnswerRule(None)
+    """How scores become an answer."""
 
-    def __init__(self, split: str, seed: int, parts: bool) -> None:
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        cls.name = f"{cls.__module__}:{cls.__qualname__}"
+        if (
+            cls.Config is TaskConfig or "task" in cls.Config.__dict__
+        ):  # inherited: settings know whose they are
+            names = {
+                "__module__": cls.__module__,
+                "__qualname__": f"{cls.__qualname__}.Config",
+                "__doc__": f"The settings of {cls.__name__}.",
+            }
+            cls.Config = dataclass(frozen=True)(type("Config", (cls.Config,), names))
+        cls.Config.task = cls
+
+    def __init__(
+        self, config: TaskConfig | None = None, split: str = "train", seed: int = 0, **settings: Any
+    ) -> None:
+        """From settings, or from each one by name: MultiMNIST(split="test", max_shift=6)."""
+        if config is not None and (settings or not isinstance(config, self.Config)):
+            raise UsageError(
+                f"{type(self).__name__} takes a {self.Config.__name__} or settings by name, not {config!r}."
+            )
+        if unknown := set(settings) - {field.name for field in dataclasses.fields(self.Config)}:
+            raise unknown_option(
+                min(unknown), [field.name for field in dataclasses.fields(self.Config)], "task."
+            )
         if split not in SPLITS:
             raise UsageError(f"There is no split '{split}'; choose one of {', '.join(SPLITS)}.")
+        if isinstance(seed, bool) or not 0 <= seed < 2**63:
+            raise UsageError(f"The seed must be a whole number from 0 to 2**63 - 1, not {seed!r}.")
+        self.config = config or self.Config(**settings)
         self.split = split
         self.seed = seed
-        self.parts = parts
 
     @abstractmethod
     def __len__(self) -> int:
-        """Nominal number of pictures in the split."""
+        """Nominal number of images in the split."""
 
     @abstractmethod
-    def make(self, indices: NDArray[np.int64], parts: bool, single: float) -> Batch:
-        """The pictures of these indices; what `batch` calls once it has checked them."""
+    def make(
+        self, indices: NDArray[np.int64], *, annotations: bool, single_objects: float, spread: float
+    ) -> Batch:
+        """The images of these indices; what `batch` calls once it has checked them.
 
-    def make_within(self, indices: NDArray[np.int64], parts: bool, single: float, spread: float) -> Batch:
-        """As `make`, with objects within a share of their room; a task that places no objects ignores that."""
-        return self.make(indices, parts, single)
+        A task that has no annotations, cannot show single objects or places none ignores the options.
+        """
 
     def batch(
         self,
         indices: Sequence[int] | NDArray[np.integer],
         *,
-        parts: bool = False,
-        single: float = 0.0,
+        annotations: bool = False,
+        single_objects: float = 0.0,
         spread: float = 1.0,
     ) -> Batch:
-        """The pictures with these numbers, as one batch.
+        """The images with these numbers, as one batch.
 
-        Numbers beyond len(task) go on: generated tasks with fresh pictures, stored ones (SVHN, own folders)
-        with the stored picture index % len(task) under a fresh augmentation. `single` is the share of
-        pictures, chosen by each picture's own random stream, that show one object only (own folders ignore
-        it). `spread` is the share of the room for their places, around the middle, that objects use (tasks
-        that place digits; among clutter that part alone is shown, enlarged).
+        Numbers beyond len(task) go on: generated tasks with fresh images, stored ones (SVHN, own folders) with the
+        stored image index % len(task) under a fresh augmentation. `single_objects` is the share of images, chosen
+        by each image's own random stream, that show one object only (own folders ignore it). `spread` is the share
+        of the room for their places, around the middle, that objects use (tasks that place digits; among clutter
+        that part alone is shown, enlarged).
         """
         numbers = np.asarray(indices)
         if numbers.ndim != 1 or (numbers.size and not np.issubdtype(numbers.dtype, np.integer)):
-            raise UsageError("A batch is asked for by a list of whole numbers, one per picture.")
+            raise UsageError("A batch is asked for by a list of whole numbers, one per image.")
         if numbers.size and numbers.min() < 0:
-            raise UsageError(f"A picture's number starts at 0; {numbers.min()} is negative.")
-        return self.make_within(numbers.astype(np.int64), parts, single, spread)
+            raise UsageError(f"An image's number starts at 0; {numbers.min()} is negative.")
+        return self.make(
+            numbers.astype(np.int64), annotations=annotations, single_objects=single_objects, spread=spread
+        )
 
-    def __getitem__(self, index: int) -> tuple[Tensor, Tensor] | tuple[Tensor, Tensor, Annotations]:
-        """(image [channels, height, width], counts [classes]), and its Annotations if made with parts."""
+    def answer_rule_for(self, trained: AnswerRule | None) -> AnswerRule:
+        """How the scores of a model that was trained with this rule (None: unknown) become answers here."""
+        return self.answer_rule
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+        """(image [channels, height, width], counts [classes]), for a torch DataLoader."""
         if not -len(self) <= index < len(self):
-            raise IndexError(f"picture {index} of a {self.split} split of {len(self)}")
-        batch = self.batch([index % len(self)], parts=self.parts)
-        if batch.parts is None:
-            return batch.images[0], batch.counts[0]
-        return batch.images[0], batch.counts[0], Annotations(*(field[0] for field in batch.parts))
+            raise IndexError(f"image {index} of a {self.split} split of {len(self)}")
+        batch = self.batch([index % len(self)])
+        return batch.images[0], batch.counts[0]
 
 
 def count_classes(classes: NDArray[np.int64], number: int) -> Tensor:
     """How often each class occurs, float32 [batch, number], from classes [batch, objects], −1 none."""
     return torch.from_numpy((classes[:, :, None] == np.arange(number)).sum(axis=1).astype(np.float32))
+
+
+_REGISTRY: dict[str, type[Task]] = {}
+_TaskType = TypeVar("_TaskType", bound=type[Task])
+
+
+def register_task(name: str) -> Callable[[_TaskType], _TaskType]:
+    """A class decorator that gives a task its name: `--task NAME` and config files then know it."""
+
+    def register(task: _TaskType) -> _TaskType:
+        known = _REGISTRY.get(name)
+        if known is not None and (known.__module__, known.__qualname__) != (
+            task.__module__,
+            task.__qualname__,
+        ):
+            raise OcraError(f"There are two tasks named '{name}': {known.__module__} has one as well.")
+        task.name = name
+        _REGISTRY[name] = task
+        return task
+
+    return register
+
+
+def task_names() -> list[str]:
+    """The names of all tasks: those of this package, those registered, those of installed packages."""
+    return list(dict.fromkeys([*_REGISTRY, *(entry.name for entry in entry_points(group="ocra.tasks"))]))
+
+
+def get_task(name: str) -> type[Task]:
+    """The task that was registered under this name, or the class at "package.module:Class".
+
+    Packages offer theirs under the entry point group `ocra.tasks`. Modules are looked for in the working folder too.
+    """
+    if name in _REGISTRY:
+        return _REGISTRY[name]
+    place = next((entry.value for entry in entry_points(group="ocra.tasks", name=name)), name)
+    module, _, attribute = place.partition(":")
+    if not attribute:
+        raise UsageError(
+            f"There is no task '{name}'; choose {', '.join(task_names())}, or package.module:Class."
+        )
+    if os.getcwd() not in sys.path and "" not in sys.path:
+        sys.path.append(os.getcwd())
+    try:
+        found: Any = import_module(module)
+        for part in attribute.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError) as error:
+        raise UsageError(f"The task {place} cannot be imported: {error}.") from error
+    if not (isinstance(found, type) and issubclass(found, Task)):
+        raise UsageError(f"{place} is not a subclass of ocra.Task.")
+    return found
+
+
+def task_config(values: str | dict[str, Any], *, ignore_unknown: bool = False) -> TaskConfig:
+    """The settings of a task from its name, or from a dictionary with `name` as `TaskConfig.to_dict` makes it.
+
+    Version 0.1 wrote the settings of all its tasks into one object: those of other tasks are left out. Others that
+    the task does not have are refused, or ignored for the sake of weights that a newer version saved.
+    """
+    if isinstance(values, str):
+        return get_task(values).Config()
+    if not isinstance(values, dict) or not isinstance(values.get("name", ""), str):
+        raise OcraError(f"The settings of a task are a name, or an object with a name, not {values!r}.")
+    # A config of version 0.1 that names no task is of the first one.
+    kind = get_task(values.get("name") or next(iter(_REGISTRY))).Config
+    own = {field.name for field in dataclasses.fields(kind)}
+    others = {field.name for task in _REGISTRY.values() for field in dataclasses.fields(task.Config)}
+    unknown = sorted(set(values) - own - others - {"name"})
+    if unknown and not ignore_unknown:
+        raise unknown_option(unknown[0], own, "task.")
+    return kind(**{name: value for name, value in values.items() if name in own})
+
+
+def make_task(config: TaskConfig | str, split: str = "train", seed: int = 0) -> Task:
+    """The task of these settings or of this name, one split of it, under a seed."""
+    config = task_config(config) if isinstance(config, str) else config
+    return config.task(config, split, seed)

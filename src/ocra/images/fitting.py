@@ -17,9 +17,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from ocra.config import ModelConfig
-from ocra.data.config import DIGIT_TASKS
-from ocra.data.pictures import fit_pixels
+from ocra.config import ModelConfig, Preprocessing
 from ocra.errors import OcraError
 from ocra.images.handwriting import even_light, find_ink, largest_part, noise_level, stroke_width, thicken
 from ocra.images.reading import Picture
@@ -32,9 +30,8 @@ Box = tuple[int, int, int, int]
 
 # The formula of the SVHN task.
 GREY = np.array([0.2989, 0.5870, 0.1140], dtype=np.float32)
-# As measured on MNIST: digits are 20 pixels high, their strokes a seventh of that wide.
-DIGIT_HEIGHT = 20
 STROKE_SHARE = 0.14
+"""Width of a stroke as a share of the digit's height, as measured on MNIST."""
 INK_MARGIN = 1 / 12
 """Share of the model's image that stays free on each side of the ink."""
 # A picture whose lightest and darkest places differ by less shows nothing.
@@ -93,7 +90,7 @@ class Prepared:
 def prepare(
     picture: Picture,
     config: ModelConfig,
-    task: str = "multimnist",
+    preprocessing: Preprocessing,
     *,
     invert: Invert = "auto",
     fit: Fit = "auto",
@@ -109,24 +106,22 @@ def prepare(
         raise OcraError(f"invert must be auto, yes or no, not '{invert}'.")
     if fit not in ("auto", "content", "whole", "stretch"):
         raise OcraError(f"fit must be auto, content, whole or stretch, not '{fit}'.")
-    digits = task in DIGIT_TASKS
     as_it_is = fit == "auto" and (picture.width, picture.height) == (config.width, config.height)
     if fit == "auto":
-        fit = "whole" if as_it_is else _usual_fit(task)
+        fit = "whole" if as_it_is else preprocessing.fit
     steps: list[Step] = []
     pixels = _in_channels(picture, config, steps)
     blank = float(np.ptp(pixels)) < LEAST_CONTRAST
-    reason = _reason_to_invert(pixels, task, invert)
+    reason = _reason_to_invert(pixels, preprocessing.ink, invert)
     if reason:
         pixels = 1 - pixels
         steps.append(_step("inverted", pixels, reason))
-    if digits and not blank and not as_it_is:
+    if preprocessing.ink == "handwriting" and not blank and not as_it_is:
         pixels = _clean(pixels, steps, fit)
     box = find_ink(_difference_from_border(pixels)) if fit == "content" and not blank else None
     if box is not None:
-        digit = _digit_height(pixels, box, task)
-        image, frame = _focus(pixels, box, digit, config, steps)
-    elif task == "folder" and fit != "stretch":
+        image, frame = _focus(pixels, box, preprocessing, config, steps)
+    elif preprocessing.fit == "whole" and fit != "stretch":
         own = picture.pixels * np.float32(picture.white)
         image, frame = _as_in_folders(1 - own if reason else own, config)
     else:
@@ -153,18 +148,13 @@ def _in_channels(picture: Picture, config: ModelConfig, steps: list[Step]) -> Fl
     return pixels
 
 
-def _usual_fit(task: str) -> Fit:
-    """What `auto` means: digits are framed by their ink, house numbers fill the image."""
-    return {"multimnist": "content", "cluttered": "content", "svhn": "stretch"}.get(task, "whole")  # type: ignore[return-value]
-
-
-def _reason_to_invert(pixels: Floats, task: str, invert: Invert) -> str:
+def _reason_to_invert(pixels: Floats, ink: str, invert: Invert) -> str:
     """Why light and dark are to be turned around; empty if they are not."""
     if invert == "yes":
         return "as asked"
-    if invert == "no" or task == "folder":
+    if invert == "no" or ink == "as-is":
         return ""
-    if task == "svhn":
+    if ink == "inverted":
         return "as in training"
     return "" if _is_dark_around(pixels) else "the border is light"
 
@@ -214,17 +204,17 @@ def _difference_from_border(pixels: Floats) -> Floats:
     return difference / max(float(difference.max()), LEAST_CONTRAST)
 
 
-def _digit_height(pixels: Floats, box: Box, task: str) -> float:
+def _digit_height(pixels: Floats, box: Box, apart: bool) -> float:
     """Height in pixels that one digit is taken to have; digits that lie apart are seen singly."""
     left, top, right, bottom = box
-    if task == "cluttered":
+    if apart:
         return largest_part(_difference_from_border(pixels)[top:bottom, left:right])
     # Of MultiMNIST's pairs this is 20.7 pixels on average; a lying stroke is no measure of height.
     return min(bottom - top, 1.2 * (right - left)) / 1.035
 
 
 def _focus(
-    pixels: Floats, box: Box, digit: float, config: ModelConfig, steps: list[Step]
+    pixels: Floats, box: Box, preprocessing: Preprocessing, config: ModelConfig, steps: list[Step]
 ) -> tuple[Floats, Frame]:
     """Frame the ink at the size that digits have in training, and give its strokes the usual width."""
     left, top, right, bottom = box
@@ -233,7 +223,8 @@ def _focus(
     background = _border(pixels)
     alone = np.broadcast_to(background, pixels.shape).copy()
     alone[top:bottom, left:right] = pixels[top:bottom, left:right]
-    frame = Frame.of_ink(box, digit, config)
+    digit = _digit_height(pixels, box, preprocessing.digits_apart)
+    frame = Frame.of_ink(box, digit / preprocessing.digit_height, config)
     fine = frame.finer(FINE).view(alone, background)
     stroke = STROKE_SHARE * digit / frame.scale_x * FINE
     missing = stroke - stroke_width(_difference_from_border(fine))
@@ -242,6 +233,22 @@ def _focus(
         steps.append(_step("strokes thickened", fine))
     coarse = fine.reshape(config.height, FINE, config.width, FINE, -1).mean((1, 3))
     return coarse / max(float(coarse.max()), LEAST_CONTRAST), frame
+
+
+def fit_pixels(pixels: NDArray[np.float32], image_shape: tuple[int, int, int]) -> NDArray[np.uint8]:
+    """A picture as uint8 [channels, height, width]: as large as fits, proportions kept, black around it.
+
+    `pixels` are [rows, columns, 3], or [rows, columns] for grey, in [0, 1].
+    """
+    channels, height, width = image_shape
+    mode = "L" if channels == 1 else "RGB"
+    picture = Image.fromarray((pixels * 255).round().clip(0, 255).astype(np.uint8)).convert(mode)
+    scale = min(width / picture.width, height / picture.height)
+    size = max(1, round(picture.width * scale)), max(1, round(picture.height * scale))
+    canvas = Image.new(mode, (width, height))
+    resized = picture.resize(size, Image.Resampling.LANCZOS)
+    canvas.paste(resized, ((width - size[0]) // 2, (height - size[1]) // 2))
+    return np.asarray(canvas).reshape(height, width, channels).transpose(2, 0, 1).copy()
 
 
 def _as_in_folders(pixels: Floats, config: ModelConfig) -> tuple[Floats, Frame]:
@@ -277,12 +284,12 @@ class Frame:
         return cls._centred(columns / 2, rows / 2, scale_x, scale_y, config)
 
     @classmethod
-    def of_ink(cls, box: Box, digit: float, config: ModelConfig) -> Frame:
-        """Ink in its middle, digits as high as in training, or smaller if the ink would not fit."""
+    def of_ink(cls, box: Box, scale: float, config: ModelConfig) -> Frame:
+        """Ink in its middle, so many of its pixels to one of the model, or more if the ink would not fit."""
         left, top, right, bottom = box
         room = 1 - 2 * INK_MARGIN
         fits = max((right - left) / (room * config.width), (bottom - top) / (room * config.height))
-        scale = max(digit / DIGIT_HEIGHT, fits)
+        scale = max(scale, fits)
         return cls._centred((left + right) / 2, (top + bottom) / 2, scale, scale, config)
 
     @classmethod

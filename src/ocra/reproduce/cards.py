@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ocra.data import task_config
 from ocra.presets import PRESETS
 from ocra.reproduce.records import Record, chain
 from ocra.reproduce.tables import (
@@ -20,68 +21,23 @@ from ocra.reproduce.tables import (
 
 FEWEST_NUMBERS = 20
 """House numbers of one length from which its error says something."""
-DATA = {
-    "multimnist": "MultiMNIST, made on the fly: two overlapping digits of different classes on "
-    "36×36 pixels, each shifted by up to {max_shift} pixels.",
-    "cluttered": "Cluttered MNIST, made on the fly: {objects} digits, which may be of one class, and "
-    "{distractors} fragments of others, {distractor_size}×{distractor_size} pixels each, anywhere on "
-    "{size}×{size} pixels.",
-    "svhn": "Street View House Numbers, format 1: numbers of one to five digits, cropped by the true boxes "
-    "of their digits (at test time too), grey, inverted, 64×64 pixels. Training images are varied: shift, "
-    "scale, rotation, contrast, noise, margin of the crop.",
-    "folder": "A folder of labelled images.",
-}
-SPLITS = {
-    "folder": "",
-    "glyphs": "The digits are glyphs drawn from fonts.",
-    "mnist": "The digits are 54,000 of MNIST's 60,000 training digits; the other 6,000 serve validation, and "
-    "the test images are made from MNIST's test digits.",
-    "svhn": "Trained on the train set{extra}; a part of it serves validation, and the official test set "
-    "gives the figures below.",
-}
-LICENCES = {
-    "folder": ("other", "The licence of the images applies; the program is under the MIT licence."),
-    "glyphs": ("mit", "Trained on digits drawn from fonts; the program is under the MIT licence."),
-    "mnist": (
-        "cc-by-sa-3.0",
-        "Trained on MNIST (Y. LeCun, C. Cortes, C. J. C. Burges), which is licensed CC BY-SA 3.0; the "
-        "program is under the MIT licence.",
-    ),
-    "svhn": (
-        "other",
-        "**For non-commercial use only**, as the data set is: Y. Netzer, T. Wang, A. Coates, A. Bissacco, "
-        "B. Wu, A. Y. Ng, *Reading Digits in Natural Images with Unsupervised Feature Learning*, 2011. The "
-        "program is under the MIT licence.",
-    ),
-}
-BEYOND = {
-    "multimnist": "It always names two different digits: images with one digit, with three, or with the same digit "
-    "twice are outside what it learnt, as are digits of another size.",
-    "cluttered": "It always names two digits, of MNIST's size: other numbers of digits and other sizes are "
-    "outside what it learnt.",
-    "svhn": "It expects a crop close around the number: it does not find a number in a street scene.",
-    "folder": "Images unlike those of its folder are outside what it learnt.",
-}
 
 
 def model_card(name: str, record: Record, records: list[Record], storage: str = "float16") -> str:
     """The README.md of shipped weights, from the record of their run and those it was fine-tuned from."""
-    task = record.settings["task"]
-    source = task["name"] if task["name"] in ("svhn", "folder") else task["digits"]
-    licence, terms = LICENCES[source]
-    extra = " and the extra set" if task.get("extra") else " only"
-    data = f"{DATA[task['name']].format(**task)} {SPLITS[source].format(extra=extra)}"
+    task = task_config(record.settings["task"])
+    data = f"{task.about} {task.source.splits}"
     description = PRESETS[name].description if name in PRESETS else record.settings.get("description", "")
     parts = [
-        f"---\nlibrary_name: ocra\nlicense: {licence}\ntags: [ocra, capsules, attention, glimpses]\n---",
+        f"---\nlibrary_name: ocra\nlicense: {task.source.licence}\ntags: [ocra, capsules, attention, glimpses]\n---",
         f"# {name}",
         f"{description}. Written from the record `benchmarks/results/{record.name}.json`.",
         f'```python\nimport ocra\n\nmodel = ocra.OCRA.from_pretrained("{name}")\n```',
         f"## Data\n\n{data.strip()}",
         _training(record, records, storage),
         _figures(name, record),
-        _weaknesses(record, BEYOND[task["name"]]),
-        f"## Licence\n\n{terms}",
+        _weaknesses(record, task.task.limits),
+        f"## Licence\n\n{task.source.terms}",
     ]
     return "\n\n".join(parts) + "\n"
 

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import torch
 
 from ocra.config import ModelConfig
-from ocra.data import TaskConfig, make_task
+from ocra.data import ClutteredMNIST, TaskConfig, make_task, task_config
 from ocra.errors import OcraError, UsageError
 from ocra.evaluation import evaluate
 from ocra.files import read_json, write_json_atomically, write_text_atomically
@@ -80,8 +80,7 @@ def release(
     # A name that is taken is refused now, not after the tests.
     record = replace(record, cost=replace(record.cost, best_images=seen), figures=[])
     record = with_earlier_figures(record, results)
-    values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in info.task.items()}
-    task = TaskConfig(**values)
+    task = task_config(info.task)
     for test in planned_tests(name, model.config, images, curve_images):
         record = record.with_figure(_score(model, name, record, task, test, threads, say))
     told = {**info.record, "result": record.name}
@@ -138,7 +137,7 @@ def _score(
 ) -> dict[str, Any]:
     """One evaluation, with the command that gives it."""
     started = time.monotonic()
-    task = replace(task, **test["task"])
+    task = task.with_settings(**test["task"])
     found = evaluate(model, task, images=test["images"], glimpses=test["glimpses"], threads=threads).to_dict()
     kept = figure({**found, "task": {**record.settings["task"], **test["task"]}, "command": ""})
     kept["command"] = evaluate_command(name, kept, record)
@@ -155,8 +154,10 @@ def glyph_images(config: ModelConfig, task: str) -> torch.Tensor:
 
     float32 [8, channels, height, width]
     """
-    name: Any = "multimnist" if task == "multimnist" else "cluttered"
-    source = make_task(TaskConfig(name=name, digits="glyphs", size=config.height), "test")
+    own = task_config(task).offline()
+    if own is None or own.task.image_shape != config.image_shape:
+        own = ClutteredMNIST.Config(digits="glyphs", size=config.height)
+    source = make_task(own, "test")
     images = source.batch(range(CHECKED_IMAGES)).images
     return images.expand(-1, config.channels, -1, -1).contiguous()
 

@@ -102,8 +102,8 @@ def _from_anywhere(experiment: Experiment) -> Experiment:
         resolve(source)
         if source not in shipped() and (folder := Path(source).expanduser()).is_dir():
             training = replace(training, start_from=str(folder.resolve()))
-    if task.root is not None:
-        task = replace(task, root=str(Path(task.root).expanduser().resolve()))
+    if root := task.to_dict().get("root"):
+        task = task.with_settings(root=Path(root).expanduser().resolve())
     return replace(experiment, task=task, training=training)
 
 
@@ -124,4 +124,4 @@ def _check_guide(experiment: Experiment) -> None:
                 "training.guide shows where to look, and this model has no glimpses; set it to 0."
             )
         task = make_task(experiment.task, "train", experiment.seed)
-        check_guidance(task.batch([0], parts=True).parts, task.name)
+        check_guidance(task.batch([0], annotations=True).annotations, task.name)

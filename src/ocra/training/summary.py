@@ -13,7 +13,7 @@ import torch
 
 import ocra
 from ocra.data import Task
-from ocra.metrics import ErrorCounter, answer_rule
+from ocra.metrics import ErrorCounter
 from ocra.presets import Experiment
 
 
@@ -49,9 +49,9 @@ def weights_metadata(
     """What config.json says besides the network, so that weights can be used without the run they came from."""
     return {
         "name": experiment.name,
-        "task": dataclasses.asdict(experiment.task),
+        "task": experiment.task.to_dict(),
         "class_names": list(task.class_names),
-        "answer": dataclasses.asdict(answer_rule(task)),
+        "answer": dataclasses.asdict(task.answer_rule),
         "loss": dataclasses.asdict(experiment.loss),
         "training": {
             **dataclasses.asdict(experiment.training),

@@ -17,7 +17,7 @@ from ocra.data import Batch, Task, make_task
 from ocra.errors import OcraError
 from ocra.evaluation import count_errors, on_device, sample
 from ocra.losses import LossConfig, compute_losses
-from ocra.metrics import ErrorCounter, answer_rule, wrong_answers
+from ocra.metrics import ErrorCounter, wrong_answers
 from ocra.presets import Experiment
 from ocra.training.checkpoint import Checkpoint
 from ocra.training.distributed import Group, PeerLost, check_share
@@ -138,7 +138,7 @@ class Run:
             losses = compute_losses(trace, batch, self.loss(seen), guide, planned)
         weight = len(batch) / training.batch  # so that the sum over processes is the mean over the batch
         (losses.total * weight).backward()
-        error = wrong_answers(trace, batch, answer_rule(self.task)).float().mean()
+        error = wrong_answers(trace, batch, self.task.answer_rule).float().mean()
         channel.mine[size:-2] = weight * torch.stack([*losses, error]).detach()
         channel.mine[-2:] = torch.tensor([float(stop), self.cpu_lap()])
         gradient, extras = channel.add_up().split([size, len(FIGURES)])
@@ -161,7 +161,7 @@ class Run:
         training = self.experiment.training
         indices = image_indices(self.experiment.seed, len(self.task), seen, seen + training.batch)[self.part]
         single, spread = single_share(training, seen), spread_share(training, seen)
-        batch = self.task.batch(indices, parts=parts, single=single, spread=spread)
+        batch = self.task.batch(indices, annotations=parts, single_objects=single, spread=spread)
         return on_device(batch, self.group.device)
 
     def loss(self, seen: int) -> LossConfig:

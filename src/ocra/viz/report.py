@@ -6,7 +6,6 @@ The page stands alone: text, tables and images in one file, readable on a phone 
 from __future__ import annotations
 
 import base64
-import dataclasses
 import io
 import json
 import os
@@ -228,7 +227,7 @@ def _config(experiment: Experiment, summary: dict[str, Any]) -> list[str]:
     """All settings, and what took part."""
     parts = []
     for name in ("model", "task", "loss", "training"):
-        rows = [(key, str(value)) for key, value in dataclasses.asdict(getattr(experiment, name)).items()]
+        rows = [(key, str(value)) for key, value in experiment.to_dict()[name].items()]
         parts.append(_folded(name, _table("", ("setting", "value"), rows)))
     made_by = {**(summary.get("versions") or {}), "commit": summary.get("commit")}
     if rows := [(key, str(value)) for key, value in made_by.items() if value]:

