@@ -12,7 +12,7 @@ import pytest
 import torch
 from model_variants import PAPER, SMALL, VARIATIONS, assert_same_trace, lively, random_images
 
-from ocra.model.compilation import compiled_or_eager
+from ocra.model.kernels import compiled_or_eager
 from ocra.model.ocra import OCRA
 
 TESTS = Path(__file__).parent
@@ -33,12 +33,12 @@ def run(program: str, **environment: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_the_compiled_step_agrees_with_the_plain_one() -> None:
-    """Outputs and gathered gradients, at the first glimpse and at later ones, for any number of glimpses."""
+    """Outputs and deferred gradients, at the first glimpse and at later ones, for any number of glimpses."""
     config = SMALL
     plain, images = lively(config), random_images(config)
     compiled = OCRA(config)
     compiled.load_state_dict(plain.state_dict())
-    compiled.gather_gradients = True
+    compiled.defer_weight_gradients = True
     compiled.compile_step()
     expected, trace = plain(images), compiled(images)
     assert_same_trace(trace, expected, rtol=1e-4, atol=1e-5)

@@ -188,6 +188,8 @@ BAD_IMAGES = {
     "empty batch": torch.zeros(0, 1, 12, 12),
     "not a tensor": [[0.0]],
     "an array": torch.zeros(2, 1, 12, 12).numpy(),
+    "bytes as floats": torch.full((2, 1, 12, 12), 255.0),
+    "not a number": torch.full((2, 1, 12, 12), torch.nan),
 }
 
 

@@ -68,7 +68,7 @@ def test_a_run_may_begin_with_few_glimpses(tmp_path: Path, monkeypatch: pytest.M
     def spy(model: ocra.OCRA, *args: Any, **options: Any) -> Any:
         if torch.is_grad_enabled():
             seen.append(options["glimpses"])
-            assert model.gather_gradients
+            assert model.defer_weight_gradients
         return forward(model, *args, **options)
 
     monkeypatch.setattr(ocra.OCRA, "forward", spy)

@@ -96,7 +96,7 @@ def _forward(job: Job, experiment: Experiment, model: OCRA) -> Callable[[torch.T
     attended = experiment.loss.needs_attended and job.mode == "train"
     if job.plain:
         return lambda images: reference_pass(model, images, attended=attended)
-    model.gather_gradients = True
+    model.defer_weight_gradients = True
     if job.compile:
         model.compile_step()
     return lambda images: model(images, attended=attended)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ocra.model.numerics import at_least_float32, relu
+from ocra.model.kernels import at_least_float32, relu
 
 # exp() of a larger logarithm overflows; real windows stay within ±5.
 LOG_LIMIT = 20.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from ocra.model.numerics import at_least_float32
+from ocra.model.kernels import at_least_float32
 
 LOWER, UPPER = 0.01, 1.0  # lb and ub of the max-min normalisation
 # Under the square root only, where it keeps the gradient of a zero vector finite.

@@ -21,7 +21,7 @@ FARTHEST, NARROWEST = 1e10, 1e-5
 
 @dataclass(frozen=True)
 class Lesion:
-    """Annotations of the network that are silenced during a pass."""
+    """Parts of the network that are silenced during a pass."""
 
     capsules: tuple[int, ...] = ()
     """Object capsules that stay at zero: never long, never the winner unless all are silent."""

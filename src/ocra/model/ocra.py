@@ -15,17 +15,22 @@ from ocra.config import ModelConfig
 from ocra.errors import OcraError, UsageError
 from ocra.model.attention import Window, filter_banks, read, window_from_parameters, write
 from ocra.model.capsules import CapsuleLayer
-from ocra.model.compilation import compiled_or_eager
-from ocra.model.convolution import convolve_and_pool
-from ocra.model.gathering import Gatherer, Slots
 from ocra.model.interventions import Interventions, Lesion, StepControl
-from ocra.model.numerics import at_least_float32, relu
-from ocra.model.recurrence import LSTMCell
-from ocra.model.trace import Trace, Windows, side_by_side, transposed, windows_side_by_side
+from ocra.model.kernels import (
+    DeferredWeightGradients,
+    GateZeros,
+    at_least_float32,
+    compiled_or_eager,
+    convolve_and_pool,
+    relu,
+)
+from ocra.model.trace import Trace, Windows, stack_steps, stack_windows
 from ocra.model.weights import ModelInfo, Storage, load, save
 
 MOST_TIMES = 1000
 """Largest number of glimpses, or of routings, that may be asked for."""
+LOWEST, HIGHEST = -1.0, 2.0
+"""Beyond these values an image is no image with values from 0 to 1, noise and all: bytes, or standardised."""
 
 
 class State(NamedTuple):
@@ -51,6 +56,43 @@ class Step(NamedTuple):
     couplings: Tensor | None  # [batch, primary, objects]
     features: Tensor | None  # [batch, features], what the encoder was given
     latent: Tensor | None  # [batch, objects · size], what the decoder was given
+
+
+class LSTMCell(nn.Module):
+    """RNN^enc and RNN^dec: multiplies nothing by a zero state; for a single pass it has no recurrent weights."""
+
+    def __init__(self, inputs: int, hidden: int, recurrent: bool) -> None:
+        super().__init__()
+        bound = hidden**-0.5
+        self.weight_ih = nn.Parameter(torch.empty(4 * hidden, inputs).uniform_(-bound, bound))
+        self.bias_ih = nn.Parameter(torch.empty(4 * hidden).uniform_(-bound, bound))
+        if recurrent:
+            self.weight_hh = nn.Parameter(torch.empty(4 * hidden, hidden).uniform_(-bound, bound))
+            self.bias_hh = nn.Parameter(torch.empty(4 * hidden).uniform_(-bound, bound))
+        self.recurrent = recurrent
+
+    def forward(
+        self, inputs: Tensor, state: tuple[Tensor, Tensor] | None, zeros: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Next hidden and cell state [batch, hidden] from inputs [batch, inputs]; None stands for zeros.
+
+        zeros [batch, 4 · hidden]: they get the gradient of the weights, which are constants then, see
+        `ocra.model.kernels.DeferredWeightGradients`.
+        """
+        deferred = zeros is not None
+        bias = self.bias_ih + self.bias_hh if self.recurrent else self.bias_ih
+        gates = F.linear(inputs, self.weight_ih.detach() if deferred else self.weight_ih, bias)
+        if state is not None and self.recurrent:
+            gates = torch.addmm(
+                gates, state[0], (self.weight_hh.detach() if deferred else self.weight_hh).t()
+            )
+        if zeros is not None:
+            gates = gates + zeros
+        enter, keep, new, out = at_least_float32(gates).chunk(4, 1)
+        cell = enter.sigmoid() * new.tanh()
+        if state is not None:
+            cell = cell + keep.sigmoid() * state[1]
+        return out.sigmoid() * cell.tanh(), cell
 
 
 class OCRA(nn.Module):
@@ -85,7 +127,9 @@ class OCRA(nn.Module):
         )
         self.convolution2.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.info = ModelInfo.from_dict({}, config)
-        self.gather_gradients = False  # faster in training, see `ocra.model.kernels`; first derivatives only
+        self.defer_weight_gradients = (
+            False  # faster training, see `ocra.model.kernels`; first derivatives only
+        )
         self._step: Callable[..., Step] = self.step
 
     def forward(
@@ -116,19 +160,20 @@ class OCRA(nn.Module):
             )
         control = Interventions(windows, jitter, winners, lesion).prepare(images, count, self.config)
         step = self._step if control is None else self.step
-        gatherer = (
-            Gatherer(self, count, len(images)) if control is None and self._gathers(images, count) else None
-        )
-        state: State | None = None
-        steps = []
-        for t in range(count):
-            extra = None if control is None else control.at(t)
-            slots = None if gatherer is None else gatherer.slots(t)
-            steps.append(step(images, state, passes, record, attended or record, extra, slots))
-            if gatherer is not None:
-                gatherer.keep(state, steps[-1])
-            state = steps[-1].state
-        return self._trace(steps, record)
+        deferred = self._deferred(images, count) if control is None else None
+        state: State | None = None  # line 1: zeros
+        steps: list[Step] = []
+        for t in range(count):  # line 3
+            zeros = None if deferred is None else deferred.zeros(t)
+            at_t = None if control is None else control.at(t)
+            now = step(images, state, passes, record, attended or record, at_t, zeros)
+            if deferred is not None:
+                assert now.features is not None and now.latent is not None
+                hidden = (None, None) if state is None else (state.encoder, state.decoder)
+                deferred.keep((now.features, hidden[0]), (now.latent, hidden[1]))
+            steps.append(now)
+            state = now.state
+        return self._sum_up(steps, record)
 
     def step(
         self,
@@ -138,24 +183,29 @@ class OCRA(nn.Module):
         record: bool = False,
         attended: bool = False,
         control: StepControl | None = None,
-        slots: Slots | None = None,
+        zeros: GateZeros | None = None,
     ) -> Step:
-        """One glimpse: lines 4 to 12 of Pseudocode 1. A state of None stands for zeros.
+        """One glimpse: lines 4 to 11 of Pseudocode 1. A state of None stands for zeros.
 
-        slots: where the gradients of the LSTMs' weights are gathered, see `ocra.model.kernels`.
+        zeros: what gets the gradients of the LSTMs' weights, see `ocra.model.kernels.DeferredWeightGradients`.
         """
-        config = self.config
+        for_encoder, for_decoder = (None, None) if zeros is None else zeros
+        # Line 4, READ: [batch, channels, N, N].
         glimpse, read_window, put_back = self._read(images, state, attended, control)
+        # Line 5, CNN: [batch, features].
         features = self._convolve(glimpse)
-        if config.feedback:
+        if self.config.feedback:
             features = torch.cat([features, self._decoder_state(images, state, control)], 1)
-        encoder, encoder_cell = self.encoder(
-            features, _memory(state, "encoder", control), None if slots is None else slots.encoder
-        )
-        latent, lengths, winner, couplings = self._recognise(encoder, routings, control)
-        decoder, decoder_cell = self.decoder(
-            latent, _memory(state, "decoder", control), None if slots is None else slots.decoder
-        )
+        # Line 6, RNN^enc: [batch, hidden].
+        encoder, encoder_cell = self.encoder(features, _memory(state, "encoder", control), for_encoder)
+        # Line 7, CAPSULE: [batch, objects, size] and, of each capsule, ‖d_j‖: [batch, objects].
+        capsules, lengths, couplings = self._recognise(encoder, routings, control)
+        # Line 9, mask: only the longest capsule goes on, [batch, objects · size].
+        winner = lengths.argmax(1) if control is None else control.winner_instead_of(lengths.argmax(1))
+        latent = self._mask(capsules, winner).flatten(1)
+        # Line 10, RNN^dec: [batch, hidden].
+        decoder, decoder_cell = self.decoder(latent, _memory(state, "decoder", control), for_decoder)
+        # Line 11, WRITE: [batch, channels, height, width].
         written, write_window = self._write(decoder)
         return Step(
             State(encoder, encoder_cell, decoder, decoder_cell),
@@ -163,27 +213,13 @@ class OCRA(nn.Module):
             written,
             put_back,
             *((glimpse, read_window, write_window, winner, couplings) if record else (None,) * 5),
-            *((None, None) if slots is None else (features, latent)),
+            *((None, None) if zeros is None else (features, latent)),
         )
-
-    def compile_step(self) -> OCRA:
-        """Compile the step once for any number of glimpses; without a working compiler the model stays as it is."""
-        self._step = compiled_or_eager(self.step)
-        return self
-
-    def __getstate__(self) -> dict[str, Any]:
-        """What a copy is made of: it is not compiled, for the compiled step goes on with this model's weights."""
-        return {**self.__dict__, "_step": self.step}
-
-    def _gathers(self, images: Tensor, glimpses: int) -> bool:
-        """Whether gathering the gradients of this pass is asked for, needed and possible."""
-        lowered = torch.is_autocast_enabled(images.device.type)
-        return self.gather_gradients and torch.is_grad_enabled() and glimpses > 1 and not lowered
 
     def _read(
         self, images: Tensor, state: State | None, attended: bool, control: StepControl | None
     ) -> tuple[Tensor, Window | None, Tensor | None]:
-        """The glimpse (line 4), its window, and the glimpse put back into the image frame if asked for."""
+        """The glimpse, its window, and the glimpse put back into the image frame if asked for."""
         if not self.config.attention:
             return images, None, images.detach() if attended else None
         _, height, width = self.config.image_shape
@@ -201,39 +237,46 @@ class OCRA(nn.Module):
         return glimpse, window, put_back
 
     def _convolve(self, glimpse: Tensor) -> Tensor:
-        """Two convolutions with pooling (line 5): [batch, features], channel by channel as in the paper."""
+        """Two convolutions with pooling: [batch, features], channel by channel as in the paper."""
         assert self.convolution1.bias is not None
         maps = convolve_and_pool(glimpse, self.convolution1.weight, self.convolution1.bias)
         maps = F.max_pool2d(self.convolution2(maps), 2)
         return relu(maps.flatten(1))
 
+    def _decoder_state(self, images: Tensor, state: State | None, control: StepControl | None) -> Tensor:
+        """What decoder-to-encoder feedback delivers: h_dec of the step before [batch, hidden]."""
+        if state is None or (control is not None and control.lesion.feedback):
+            return images.new_zeros(len(images), self.config.hidden)
+        return state.decoder
+
     def _recognise(
         self, encoder: Tensor, routings: int, control: StepControl | None
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-        """Object capsules and what the decoder gets of them (lines 7-9).
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Object capsules [batch, objects, size], their lengths [batch, objects], couplings [batch, primary, objects].
 
-        Returns latent [batch, objects · size], lengths [batch, objects], winner [batch], couplings.
+        Without capsules: units in their place, and the softmax of a readout in place of the lengths.
         """
         config = self.config
         primary = self.primary(encoder)
         if not config.capsules:
-            latent = self.dense(primary)
-            lengths = at_least_float32(self.classify(latent)).softmax(1)
-            return latent, lengths, lengths.argmax(1), None
+            units = self.dense(primary)
+            shares = at_least_float32(self.classify(units)).softmax(1)
+            return units.unflatten(1, (config.object_capsules, config.capsule_size)), shares, None
         primary = primary.unflatten(1, (config.primary_capsules, config.primary_size))
         capsules, lengths, couplings = self.object_capsules(primary, routings)
         if control is not None:
             capsules, lengths = control.silence(capsules, lengths)
-        winner = lengths.argmax(1)
-        if control is not None:
-            winner = control.winner_instead_of(winner)
-        if config.masking:
-            places = torch.arange(config.object_capsules, device=winner.device)
-            capsules = capsules * (winner[:, None] == places).to(capsules.dtype)[:, :, None]
-        return capsules.flatten(1), lengths, winner, couplings
+        return capsules, lengths, couplings
+
+    def _mask(self, capsules: Tensor, winner: Tensor) -> Tensor:
+        """Zeros in place of all capsules [batch, objects, size] but the winner [batch]."""
+        if not (self.config.capsules and self.config.masking):
+            return capsules
+        places = torch.arange(self.config.object_capsules, device=winner.device)
+        return capsules * (winner[:, None] == places).to(capsules.dtype)[:, :, None]
 
     def _write(self, decoder: Tensor) -> tuple[Tensor, Window | None]:
-        """What this step adds to the canvas (line 11) and its window."""
+        """What this step adds to the canvas, and its window."""
         channels, height, width = self.config.image_shape
         patch = at_least_float32(self.write_patch(decoder))
         if self.config.attention:
@@ -245,30 +288,27 @@ class OCRA(nn.Module):
             window, written = None, patch.unflatten(1, (channels, height, width))
         return relu(written) if self.config.rectify_writes else written, window
 
-    def _decoder_state(self, images: Tensor, state: State | None, control: StepControl | None) -> Tensor:
-        """What decoder-to-encoder feedback delivers: h_dec of the step before [batch, hidden]."""
-        if state is None or (control is not None and control.lesion.feedback):
-            return images.new_zeros(len(images), self.config.hidden)
-        return state.decoder
-
-    def _trace(self, steps: list[Step], record: bool) -> Trace:
-        """Sum up the steps (lines 8 and 12) and, if asked for, lay the records side by side."""
-        lengths = torch.stack([step.lengths for step in steps], 1)
-        writes = torch.stack([step.written for step in steps], 1)
+    def _sum_up(self, steps: list[Step], record: bool) -> Trace:
+        """Scores and canvas (lines 8 and 12) and, if asked for, the records of all steps side by side."""
+        lengths = torch.stack([step.lengths for step in steps], 1)  # [batch, glimpses, objects]
+        writes = torch.stack(
+            [step.written for step in steps], 1
+        )  # [batch, glimpses, channels, height, width]
         canvas = writes.sum(1)
-        put_back = side_by_side([step.attended for step in steps])
+        attended = stack_steps([step.attended for step in steps])
+        couplings = stack_steps([step.couplings for step in steps])  # [batch, glimpses, primary, objects]
         return Trace(
             scores=lengths[:, :, : self.config.classes].sum(1),
             canvas=canvas.clamp(0, 1) if self.config.clip_canvas else canvas,
             capsule_lengths=lengths,
             readout=self._read_out(lengths) if self.config.readout_digits else None,
-            attended=None if put_back is None else put_back.sum(1),
-            glimpses=side_by_side([step.glimpse for step in steps]),
-            read_windows=windows_side_by_side([step.read_window for step in steps]),
-            write_windows=windows_side_by_side([step.write_window for step in steps]),
-            winners=side_by_side([step.winner for step in steps]),
+            attended=None if attended is None else attended.sum(1),
+            glimpses=stack_steps([step.glimpse for step in steps]),
+            read_windows=stack_windows([step.read_window for step in steps]),
+            write_windows=stack_windows([step.write_window for step in steps]),
+            winners=stack_steps([step.winner for step in steps]),
             canvases=writes.cumsum(1) if record else None,
-            couplings=transposed(side_by_side([step.couplings for step in steps])),
+            couplings=None if couplings is None else couplings.transpose(2, 3),
         )
 
     def _read_out(self, lengths: Tensor) -> Tensor:
@@ -285,6 +325,14 @@ class OCRA(nn.Module):
         ]
         outputs = [layer(part) for layer, part in zip(self.readouts, spans, strict=True)]
         return at_least_float32(torch.stack(outputs, 1))
+
+    def _deferred(self, images: Tensor, glimpses: int) -> DeferredWeightGradients | None:
+        """The deferred weight gradients of this pass, if they are asked for, needed and possible."""
+        lowered = torch.is_autocast_enabled(images.device.type)
+        if not self.defer_weight_gradients or not torch.is_grad_enabled() or glimpses == 1 or lowered:
+            return None
+        weights = [(cell.weight_ih, cell.weight_hh) for cell in (self.encoder, self.decoder)]
+        return DeferredWeightGradients(weights, glimpses, len(images))
 
     def _check(self, images: Tensor) -> None:
         """Refuse what is not a batch of images of the model's size."""
@@ -305,6 +353,22 @@ class OCRA(nn.Module):
             )
         if images.dtype != own and not torch.is_autocast_enabled(images.device.type):
             raise OcraError(f"The images are {images.dtype}, the model is {own}; convert one with .to(...).")
+        # To look at values, a program that is compiled would break in two and a GPU would be waited for.
+        if images.device.type == "cpu" and not torch.compiler.is_compiling():
+            low, high = images.detach().aminmax()
+            if not (low >= LOWEST and high <= HIGHEST):
+                raise OcraError(
+                    f"Images must have values from 0 to 1; these go from {low:g} to {high:g}. Divide bytes by 255."
+                )
+
+    def compile_step(self) -> OCRA:
+        """Compile the step once for any number of glimpses; without a working compiler the model stays as it is."""
+        self._step = compiled_or_eager(self.step)
+        return self
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What a copy is made of: it is not compiled, for the compiled step goes on with this model's weights."""
+        return {**self.__dict__, "_step": self.step}
 
     @property
     def parameter_count(self) -> int:
@@ -327,15 +391,15 @@ class OCRA(nn.Module):
         save(self, folder, info, storage)
 
 
-def how_often(name: str, value: int) -> int:
-    """The value, if it is a whole number from 1 on within reason."""
-    if isinstance(value, bool) or not isinstance(value, Integral) or not 1 <= value <= MOST_TIMES:
-        raise UsageError(f"{name} must be a whole number from 1 to {MOST_TIMES}, not {value!r}.")
-    return int(value)
-
-
 def _memory(state: State | None, part: str, control: StepControl | None) -> tuple[Tensor, Tensor] | None:
     """Hidden and cell state of one LSTM, or None where there is nothing to remember."""
     if state is None or (control is not None and getattr(control.lesion, f"{part}_memory")):
         return None
     return getattr(state, part), getattr(state, f"{part}_cell")
+
+
+def how_often(name: str, value: int) -> int:
+    """The value, if it is a whole number from 1 on within reason."""
+    if isinstance(value, bool) or not isinstance(value, Integral) or not 1 <= value <= MOST_TIMES:
+        raise UsageError(f"{name} must be a whole number from 1 to {MOST_TIMES}, not {value!r}.")
+    return int(value)

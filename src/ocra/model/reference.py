@@ -1,4 +1,4 @@
-"""The paper's Pseudocodes 1 to 4, line for line: plain, slow, and the judge of `model.py`.
+"""The paper's Pseudocodes 1 to 4, line for line: plain, slow, and the judge of `ocra.model.ocra`.
 
 It takes nothing but the parameters and the config from a model. Tensors keep the batch as their first axis;
 "for all i, j" of the paper is a broadcast product, its loops over t and r are loops. Symbols are the paper's.

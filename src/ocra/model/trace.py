@@ -61,20 +61,15 @@ for _record in (Windows, Trace):
     torch.export.register_dataclass(_record, serialized_type_name=f"ocra.{_record.__name__}")
 
 
-def side_by_side(values: list[Tensor | None]) -> Tensor | None:
+def stack_steps(values: list[Tensor | None]) -> Tensor | None:
     """The records of all steps stacked along axis 1; None where there are none."""
     present = [value for value in values if value is not None]
     return torch.stack(present, 1) if present else None
 
 
-def windows_side_by_side(windows: list[Window | None]) -> Windows | None:
+def stack_windows(windows: list[Window | None]) -> Windows | None:
     """The windows of all steps as one record."""
     present = [window for window in windows if window is not None]
     if not present:
         return None
     return Windows(*(torch.stack(values, 1) for values in zip(*present, strict=True)))
-
-
-def transposed(couplings: Tensor | None) -> Tensor | None:
-    """Couplings [batch, glimpses, primary, objects] with the object capsules before the primary ones."""
-    return None if couplings is None else couplings.transpose(2, 3)

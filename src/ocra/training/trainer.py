@@ -75,7 +75,7 @@ class Run:
         self.keeper = Checkpointer(folder, reporter, experiment, self.task, self.model, self.state)
         self.progress = self.state.progress
         self.wall, self.cpu = time.monotonic(), time.process_time()
-        self.model.gather_gradients = True
+        self.model.defer_weight_gradients = True
         if experiment.training.compile:
             self.model.compile_step()
 
