@@ -113,6 +113,20 @@ def test_every_function_that_paper_to_code_names_exists() -> None:
             found = getattr(found, part)
 
 
+def test_the_page_on_architecture_has_a_line_for_every_folder_and_module() -> None:
+    rows = (ROOT / "docs" / "architecture.md").read_text("utf-8")
+    parts = [
+        path
+        for path in (ROOT / "src" / "ocra").iterdir()
+        if path.suffix == ".py" or (path / "__init__.py").is_file()
+    ]
+    names = {path.name if path.is_file() else f"{path.name}/" for path in parts} - {
+        "__init__.py",
+        "__main__.py",
+    }
+    assert not {name for name in names if f"`{name}`" not in rows}
+
+
 def test_the_readme_names_both_make_targets_first() -> None:
     targets = [shlex.split(line, comments=True) for line in blocks(ROOT / "README.md", "sh")[0].splitlines()]
     assert targets == [["make", "demo"], ["make", "test"]]
