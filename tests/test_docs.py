@@ -15,14 +15,14 @@ import ocra
 from ocra.cli.main import COMMANDS, main
 
 ROOT = Path(__file__).resolve().parent.parent
-TOP = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")]
+TOP = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "benchmarks/README.md")]
 PAGES = [*TOP, *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "LICENSES").glob("*.md"))]
 # The history of experiments and the generated pages name options and runs of their day.
 CURRENT = [
     page for page in PAGES if page.name not in ("CHANGELOG.md", "notebook.md", "results.md", "runs.md")
 ]
-each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-each_current_page = pytest.mark.parametrize("page", CURRENT, ids=lambda page: page.name)
+each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+each_current_page = pytest.mark.parametrize("page", CURRENT, ids=lambda page: str(page.relative_to(ROOT)))
 
 
 def blocks(page: Path, language: str) -> list[str]:
