@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
 import sys
 from pathlib import Path
 
@@ -67,20 +68,21 @@ def test_what_answers_mean_survives_being_saved_again_and_old_figures_do_not(
     assert OCRA.from_pretrained(tmp_path / "b").info == dataclasses.replace(PETS, record={})
 
 
-def test_a_config_of_version_0_1_is_understood(folder: Path) -> None:
-    text = (Path(__file__).parent / "config-0.1.json").read_text("utf-8")
-    values = json.loads(text)
-    values["model"] = {**dataclasses.asdict(SMALL), "classes": 10, "coupling": "maxmin"}
-    config, info = ModelConfig.from_dict(values.pop("model")), ModelInfo.from_dict(values, SMALL_DIGITS)
-    assert config == SMALL_DIGITS
-    assert (info.name, info.task_name, info.task["max_shift"]) == ("multimnist-3", "multimnist", 4)
-    assert info.answer == AnswerRule(2, repeats=False) and info.class_names == tuple("0123456789")
-    assert info.glimpses == 2 and not info.masked
-    assert info.record["training"]["images_seen"] == 3_200_000 and info.record["test"]["n"] == 500_000
-    (folder / "config.json").write_text(
-        json.dumps({"model": {**dataclasses.asdict(SMALL), "coupling": "softmax"}})
-    )
-    with pytest.raises(OcraError, match="softmax"):
+def test_weights_of_version_0_1_load_with_all_that_was_saved_with_them(tmp_path: Path) -> None:
+    shutil.copy(SHIPPED / "multimnist-3" / "model.safetensors", tmp_path)
+    shutil.copy(Path(__file__).parent / "config-0.1.json", tmp_path / "config.json")
+    old, new = OCRA.from_pretrained(tmp_path), OCRA.from_pretrained("multimnist-3")
+    assert old.config == new.config and old.info.answer == new.info.answer == AnswerRule(2, repeats=False)
+    for name in ("name", "class_names", "glimpses", "masked", "record"):
+        assert getattr(old.info, name) == getattr(new.info, name)
+    assert new.info.task.items() <= old.info.task.items()
+    assert old.info.record["training"]["images_seen"] == 3_200_000
+
+
+def test_softmax_couplings_of_version_0_1_are_refused(folder: Path) -> None:
+    values = {"model": {**dataclasses.asdict(SMALL), "coupling": "softmax"}}
+    (folder / "config.json").write_text(json.dumps(values))
+    with pytest.raises(OcraError, match="couplings are max-min"):
         OCRA.from_pretrained(folder)
 
 
