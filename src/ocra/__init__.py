@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from ocra.data import task_config as task_config
     from ocra.errors import OcraError as OcraError
     from ocra.evaluation import evaluate as evaluate
+    from ocra.lab.scanpaths import scanpath as scanpath
     from ocra.losses import LossConfig as LossConfig
     from ocra.model.interventions import Lesion as Lesion
     from ocra.model.ocra import OCRA as OCRA
@@ -63,6 +64,7 @@ _HOMES = {
     "evaluation": ("evaluate",),
     "prediction": ("predict",),
     "model.interventions": ("Lesion",),
+    "lab.scanpaths": ("scanpath",),
     "losses": ("LossConfig",),
     "model.ocra": ("OCRA",),
     "presets": ("PRESETS", "Experiment", "fit_to_task", "preset"),
