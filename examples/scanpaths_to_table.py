@@ -4,6 +4,8 @@ import argparse
 from collections import defaultdict
 
 import ocra
+from ocra.lab.scanpaths import Scanpath, save_scanpaths
+from ocra.prediction import decode, run
 
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("--weights", default="multimnist-3", help="name of shipped weights, or a folder")
@@ -12,8 +14,14 @@ parser.add_argument("--number", type=int, default=200, help="test images to look
 parser.add_argument("--out", default="scanpaths.csv", help=".csv, .tsv (MultiMatch) or .npz (pysaliency)")
 arguments = parser.parse_args()
 
+model = ocra.OCRA.from_pretrained(arguments.weights)
 task = ocra.MultiMNIST(split="test", digits=arguments.digits)
-paths = ocra.scanpath(arguments.weights, task, arguments.out, number=arguments.number)
+info = model.info
+predictions = decode(run(model, task.batch(range(arguments.number)).images), model.config, info)
+
+names = info.capsule_names(model.config)
+paths = [Scanpath.of(f"test {i}", prediction, names) for i, prediction in enumerate(predictions)]
+save_scanpaths(paths, arguments.out)
 
 widths = defaultdict(list)
 for path in paths:

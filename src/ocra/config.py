@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from ocra.errors import OcraError
 from ocra.files import unknown_option
@@ -16,6 +18,44 @@ def check_switches(config: Any, prefix: str) -> None:
         value = getattr(config, item.name)
         if item.type in (bool, "bool") and not isinstance(value, bool):
             raise OcraError(f"{prefix}.{item.name} must be true or false, not {value!r}.")
+
+
+def check_whole_numbers(config: Any, prefix: str, **least: int) -> None:
+    """Refuse fields that are no whole numbers, or smaller than the least that is given for each."""
+    for name, smallest in least.items():
+        value = getattr(config, name)
+        if isinstance(value, bool) or not isinstance(value, int) or not smallest <= value < 2**63:
+            wanted = f"a whole number of at least {smallest} and below 2**63"
+            raise OcraError(f"{prefix}.{name} must be {wanted}, not {value!r}.")
+
+
+def check_numbers(
+    config: Any, prefix: str, names: tuple[str, ...], allowed: Callable[[float], bool], wanted: str
+) -> None:
+    """Refuse fields that are no finite numbers, or not those that are `allowed`."""
+    for name in names:
+        value = getattr(config, name)
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not number or not math.isfinite(value) or not allowed(value):
+            raise OcraError(f"{prefix}.{name} must be a number {wanted}, not {value!r}.")
+
+
+Config = TypeVar("Config")
+
+
+def from_dict(kind: type[Config], values: Any, prefix: str) -> Config:
+    """A config dataclass from a parsed JSON object, with a sentence for names it does not know."""
+    if not isinstance(values, dict):
+        raise OcraError(
+            f"The config needs an object for {prefix.rstrip('.') or 'the whole'}, not {values!r}."
+        )
+    known = {item.name for item in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    if unknown := sorted(set(values) - known):
+        raise unknown_option(unknown[0], known, prefix)
+    # JSON has lists only; the configs hold tuples, which can be compared and hashed.
+    return kind(
+        **{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+    )
 
 
 @dataclass(frozen=True)
@@ -103,10 +143,7 @@ class ModelConfig:
             "primary_capsules": 1, "primary_size": 1, "classes": 1, "background_capsules": 0, "capsule_size": 1,
             "routings": 1, "readout_digits": 0, "readout_classes": 2, "readout_skip": 0, "readout_span": 1,
         }  # fmt: skip
-        for name, least in smallest.items():
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise OcraError(f"model.{name} must be a whole number of at least {least}, not {value!r}.")
+        check_whole_numbers(self, "model", **smallest)
         check_switches(self, "model")
         if isinstance(self.channels, bool) or self.channels not in (1, 3):
             raise OcraError(f"model.channels must be 1 (grey) or 3 (colour), not {self.channels!r}.")
@@ -144,7 +181,4 @@ class ModelConfig:
             raise OcraError(
                 f"model.coupling={coupling!r} is no longer made: couplings are max-min, as in the paper."
             )
-        known = {field.name for field in dataclasses.fields(cls)}
-        if unknown := sorted(set(values) - known):
-            raise unknown_option(unknown[0], known, "model.")
-        return cls(**values)
+        return from_dict(cls, values, "model.")

@@ -5,13 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from ocra.training.config import TrainingConfig
+
 from ocra.config import ModelConfig
 from ocra.data import MultiMNIST
+from ocra.experiment import Experiment
 from ocra.losses import LossConfig
 from ocra.metrics import wilson_interval
-from ocra.presets import Experiment, preset
+from ocra.presets import preset
 from ocra.reproduce.records import Cost, Record, portable, run_name, scaled
-from ocra.training.config import TrainingConfig
 
 TINY = Experiment(
     name="tiny",

@@ -14,7 +14,8 @@ from safetensors.torch import load_file
 
 from ocra.cli.main import main as cli
 from ocra.errors import OcraError, UsageError
-from ocra.presets import PRESETS, Experiment
+from ocra.experiment import Experiment
+from ocra.presets import PRESETS
 from ocra.reproduce import runner
 from ocra.reproduce.records import read_record
 from ocra.reproduce.runner import (

@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 import torch
+from ocra.training.folder import read_spec
+from ocra.training.initialise import build_model
 from tiny_runs import run, same_weights, tiny, write_config
 
 import ocra
@@ -22,8 +24,6 @@ from ocra.errors import OcraError
 from ocra.losses import Losses
 from ocra.model.ocra import OCRA
 from ocra.training import trainer as loop
-from ocra.training.folder import read_spec
-from ocra.training.initialise import build_model
 from ocra.training.logging import read_log
 
 

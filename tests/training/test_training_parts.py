@@ -14,6 +14,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from ocra.training.flat import FlatParameters
+from ocra.training.folder import fresh_path, new_run
+from ocra.training.initialise import build_model
+from ocra.training.parts import slower
+from ocra.training.signals import StopSignals
 from safetensors.torch import save_file
 from tiny_runs import TINY, tiny
 
@@ -23,12 +28,7 @@ from ocra.training import checkpoint as checkpoints
 from ocra.training import summary
 from ocra.training.checkpoint import Checkpoint, CheckpointError, Checkpoints
 from ocra.training.distributed import choose_device, choose_processes
-from ocra.training.flat import FlatParameters
-from ocra.training.folder import fresh_path, new_run
-from ocra.training.initialise import build_model
 from ocra.training.logging import Log, choose_tracker, describe, figures, read_log
-from ocra.training.parts import slower
-from ocra.training.signals import StopSignals
 
 
 def test_flat_parameters_leave_the_model_as_it_was() -> None:

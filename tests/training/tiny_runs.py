@@ -14,10 +14,9 @@ from safetensors.torch import load_file
 
 from ocra.config import ModelConfig
 from ocra.data import ClutteredMNIST
+from ocra.experiment import Experiment, RunConfig, Stage
 from ocra.files import write_json_atomically
 from ocra.losses import LossConfig
-from ocra.presets import Experiment
-from ocra.training.config import TrainingConfig
 from ocra.training.logging import read_log
 
 TINY = Experiment(
@@ -27,24 +26,38 @@ TINY = Experiment(
         primary_capsules=8, capsule_size=8,
     ),
     task=ClutteredMNIST.Config(digits="glyphs", size=32, objects=1, distractors=0),
-    loss=LossConfig(10.0, normalise_scores=False),
-    training=TrainingConfig(
-        images=1280, batch=32, warmup_images=320, single_until_images=0, average=0.99, report_every_images=320,
-        validate_every_images=640, validate_images=100, test_images=100, compile=False,
+    loss=LossConfig(normalise_scores=False),
+    stages=(
+        Stage(1280, batch_size=32, lr=(5e-3, 0.0), shampoo_lr=0.0, warmup_images=128, ema_decay=0.99),
+    ),
+    run=RunConfig(
+        report_every_images=320, validate_every_images=640, validate_images=100, test_images=100, compile=False
     ),
 )  # fmt: skip
 
 
-def tiny(seed: int = 0, **training: Any) -> Experiment:
-    """The tiny experiment with other settings of training."""
-    return replace(TINY, seed=seed, training=replace(TINY.training, **training))
+def tiny(seed: int = 0, run: dict[str, Any] | None = None, **stage: Any) -> Experiment:
+    """The tiny experiment with another stage of training, and other settings of the run."""
+    return replace(
+        TINY, seed=seed, stages=(replace(TINY.stages[0], **stage),), run=replace(TINY.run, **(run or {}))
+    )
 
 
-# Long enough to be disturbed, with a checkpoint every few steps, so that it can be caught between any two; and with
-# everything that has a memory or changes on the way.
-LONGER = tiny(
-    images=32 * 160, checkpoint_minutes=1e-3, report_every_images=32, validate_every_images=640, whitening=0.01,
-    guide=0.5, guide_until_images=32 * 100, reconstruction_end=0.5,
+# Long enough to be disturbed, with a checkpoint every few steps, so that it can be caught between any two; in two
+# stages, with everything that has a memory or changes on the way.
+LONGER = replace(
+    TINY,
+    stages=(
+        Stage(
+            32 * 60, batch_size=32, lr=5e-3, shampoo_lr=0.0, ema_decay=0.99, attention_supervision=(0.5, 0.2),
+            spread=(0.5, 1.0), glimpses=(1, 2),
+        ),
+        Stage(
+            32 * 100, batch_size=32, lr=(5e-3, 0.0), shampoo_lr=(0.01, 0.0), ema_decay=0.99, reconstruction=(10.0, 5.0),
+            attention_supervision=(0.2, 0.0), select=2, attention_scale=0.5,
+        ),
+    ),
+    run=replace(TINY.run, checkpoint_minutes=1e-3, report_every_images=32),
 )  # fmt: skip
 
 

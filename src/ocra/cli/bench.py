@@ -10,15 +10,14 @@ from typing import Literal
 from rich.console import Console
 from rich.table import Table
 
-from ocra.benchmark import MAIN_PRESETS, Row, measure_all
-from ocra.benchmark.measure import MODES, measure_data, measure_scaling
-from ocra.benchmark.operations import FORMULA
+from ocra.benchmark import FORMULA, MAIN_PRESETS, MODES, Row, measure_all, measure_data, measure_scaling
 from ocra.cli.main import parse
 
 Growth = dict[str, list[tuple[int, float]]]
 
 EXAMPLE = """Measure speed and memory on this machine.
 
+The trainer's own step is timed, with data, optimisers and averages, and what each part of it costs.
 Each figure stands beside the speed of a plain matrix product, timed before and after in the same processes.
 
 Example: ocra bench --preset multimnist-3 --mode train --seconds 5
@@ -34,8 +33,9 @@ def bench(
     preset: tuple[str, ...] = (),
     mode: Literal["train", "inference", "both"] = "both",
     seconds: float = 10.0,
-    batch: int = 128,
+    batch_size: int = 128,
     processes: int = 0,
+    precision: Literal["fp32", "bf16"] = "fp32",
     compile: bool = True,
     plain: bool = True,
     scaling: bool = False,
@@ -47,8 +47,9 @@ def bench(
         preset: Presets to measure. Default: the main preset of each task.
         mode: Training, inference, or both.
         seconds: Time for each measurement, after a warm-up.
-        batch: Images in one step, over all processes together.
+        batch_size: Images in one step, over all processes together.
         processes: Processes with one thread each. 0: one for each core.
+        precision: Arithmetic of the large products.
         compile: Compile the glimpse step.
         plain: Also measure the paper's pseudocode, written plainly, for comparison.
         scaling: Also show how time grows with glimpses, batch and image area.
@@ -59,8 +60,9 @@ def bench(
         preset or MAIN_PRESETS,
         modes,
         seconds=seconds,
-        batch=batch,
+        batch_size=batch_size,
         processes=processes,
+        precision=precision,
         compile=compile,
         plain=plain,
         progress=lambda line: print(f"measuring {line} …", file=sys.stderr, flush=True),
@@ -86,19 +88,20 @@ def _print_json(rows: list[Row], data: dict[str, float], growth: Growth) -> None
 
 
 def _print_tables(rows: list[Row], data: dict[str, float], growth: Growth) -> None:
-    console = Console()
+    console = Console(soft_wrap=True)
     table = Table(caption=FORMULA, caption_justify="left")
     columns = (
-        "preset", "mode", "batch", "processes", "images/s", "of peak", "× plain", "MB a process",
+        "preset", "mode", "precision", "batch", "processes", "images/s", "of peak", "× plain", "MB a process",
         "first step s", "GEMM GFLOP/s",
     )  # fmt: skip
     for column in columns:
-        table.add_column(column, justify="left" if column in ("preset", "mode") else "right")
+        table.add_column(column, justify="left" if column in ("preset", "mode", "precision") else "right")
     for row in rows:
         table.add_row(
             row.preset,
             row.mode,
-            str(row.batch),
+            row.precision,
+            str(row.batch_size),
             str(row.processes),
             f"{row.images_per_second:.0f}",
             f"{row.share_of_peak:.0%}",
@@ -108,6 +111,10 @@ def _print_tables(rows: list[Row], data: dict[str, float], growth: Growth) -> No
             f"{row.gemm_gflops:.0f}",
         )
     console.print(table)
+    for row in rows:
+        if row.parts:
+            shares = ", ".join(f"{name} {share:.0%}" for name, share in row.parts.items())
+            console.print(f"{row.preset}, a training step: {shares}")
     for name, speed in data.items():
         console.print(f"making {name} images on one core: {speed:,.0f} images/s")
     for name, points in growth.items():

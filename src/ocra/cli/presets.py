@@ -13,8 +13,9 @@ from tyro.conf import Positional, arg
 
 from ocra.cli.main import parse
 from ocra.config import ModelConfig
+from ocra.experiment import Experiment
 from ocra.model.ocra import OCRA
-from ocra.presets import PRESETS, Experiment, preset
+from ocra.presets import PRESETS, preset
 
 
 def presets(
@@ -50,11 +51,11 @@ def parameter_count(config: ModelConfig) -> int:
         return OCRA(config).parameter_count
 
 
-def _list(specs: list[Experiment]) -> None:
+def _list(experiments: list[Experiment]) -> None:
     table = Table(box=None, pad_edge=False)
     for title in ("preset", "parameters", "paper's error %", "what it is"):
         table.add_column(title, justify="right" if title == "parameters" else "left")
-    for experiment in specs:
+    for experiment in experiments:
         table.add_row(
             experiment.name,
             f"{parameter_count(experiment.model):,}",
@@ -71,12 +72,21 @@ def _show(experiment: Experiment) -> None:
     console.print(
         f"{parameter_count(experiment.model):,} parameters; exact error in the paper: {experiment.paper_error} %."
     )
-    console.print(f"seed = {experiment.seed}")
-    for part in ("model", "task", "loss", "training"):
+    console.print(f"seed = {experiment.seed}\ninit = {experiment.init}")
+    parts = {name: getattr(experiment, name) for name in ("model", "task", "loss", "run")}
+    for name, part in parts.items():
         console.print()
-        for item in dataclasses.fields(getattr(experiment, part)):
-            value: Any = getattr(getattr(experiment, part), item.name)
-            console.print(f"{part}.{item.name} = {value}", markup=False)
+        _print_fields(console, name, part)
+    for number, stage in enumerate(experiment.stages):
+        console.print()
+        _print_fields(console, f"stages.{number}", stage)
+
+
+def _print_fields(console: Console, prefix: str, part: Any) -> None:
+    for item in dataclasses.fields(part):
+        value = getattr(part, item.name)
+        shown = " ".join(map(str, value)) if isinstance(value, tuple) else value
+        console.print(f"{prefix}.{item.name} = {shown}", markup=False)
 
 
 def main(args: list[str]) -> None:

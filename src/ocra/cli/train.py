@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, make_dataclass, replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from tyro.conf import Positional, arg
 
 from ocra.cli.main import parse
 from ocra.config import ModelConfig
-from ocra.data import MultiMNIST, TaskConfig, task_config
+from ocra.data.task import get_task
 from ocra.errors import OcraError, UsageError
+from ocra.experiment import Experiment, RunConfig, Stage
 from ocra.losses import LossConfig
-from ocra.presets import PRESETS, Experiment, fit_to_task, preset
-from ocra.training.config import TrainingConfig
-from ocra.training.folder import read_spec
+from ocra.presets import PRESETS, own_experiment, preset
+from ocra.training.checkpoint import read_experiment
 
 PROGRAM = "ocra train"
 FITTED = {
@@ -27,7 +27,7 @@ FITTED = {
 
 
 @dataclass(frozen=True)
-class Display:
+class Execution:
     """How a run is carried out and shown; changes nothing about its result."""
 
     processes: int = 0
@@ -41,7 +41,7 @@ class Display:
 
 
 @dataclass(frozen=True)
-class Resume(Display):
+class Resume(Execution):
     """Continue a run exactly where it stopped. Example: ocra train --resume runs/third"""
 
     resume: Path = Path()
@@ -49,14 +49,16 @@ class Resume(Display):
 
 
 @dataclass(frozen=True)
-class Start(Display):
-    """Train a preset, or a task of your own, from the first step to evaluated weights.
+class Start(Execution):
+    """Train a preset, or a task of your own, through all its stages to evaluated weights.
 
     Examples:
 
-    ocra train multimnist-3 --training.images 3e6 --seed 3 --out runs/third
+    ocra train multimnist-3 --images 3e6 --seed 3 --out runs/third
 
     ocra train multimnist-3 --task folder --task.root my-images
+
+    ocra train multimnist-3 --stages.1.lr 3e-3 0 --stages.1.reconstruction 5
 
     ocra train --resume runs/third
     """
@@ -71,65 +73,50 @@ class Start(Display):
     """Start from the config.json of another run instead of a preset."""
     recipe: Literal["default", "paper"] = "default"
     """Our recipe of training, or the paper's."""
+    other_task: Annotated[str | None, arg(name="task")] = None
+    """Another task than the preset's: its name, or a class of your own as package.module:Class."""
+    images: int | None = None
+    """Make all stages longer or shorter, so many images in all."""
     seed: int = 0
     """Seed of the weights, of the images and of their order."""
+    init: Literal["ours", "paper"] = "ours"
+    """Random weights at the start: ours, or the paper's."""
     model: Annotated[ModelConfig, arg(help="The network.")] = field(default_factory=ModelConfig)
-    task: Annotated[TaskConfig, arg(help="The images.")] = field(default_factory=MultiMNIST.Config)
     loss: Annotated[LossConfig, arg(help="The loss.")] = field(default_factory=LossConfig)
-    training: Annotated[TrainingConfig, arg(help="The run.")] = field(default_factory=TrainingConfig)
+    stages: Annotated[tuple[Stage, ...], arg(help="The stages of training.")] = (Stage(),)
+    run: Annotated[RunConfig, arg(help="How the run is watched and saved.")] = field(
+        default_factory=RunConfig
+    )
 
 
 def main(args: list[str]) -> None:
     """Train, or resume, as these words say."""
+    from ocra.training.run import resume, train
+
     if any(word == "--resume" or word.startswith("--resume=") for word in args):
-        _resume(parse(Resume, args, PROGRAM))
+        asked = parse(Resume, args, PROGRAM)
+        resume(asked.resume, **_execution(asked))
         return
-    args, task = _named_task(args)
     base = _base(args)
-    if task is not None and task != base.task.name:
-        base = replace(base, task=task_config(task))
-    default = Start(
-        seed=base.seed,
-        model=base.model,
-        task=base.task,
-        loss=base.loss,
-        training=base.training,
-    )
     try:
-        chosen = parse(Start, args, PROGRAM, default=default)
-        asked = replace(
-            base,
-            seed=chosen.seed,
-            model=chosen.model,
-            task=chosen.task,
-            loss=chosen.loss,
-            training=chosen.training,
-        )
+        chosen, experiment = _chosen(args, base)
     except OcraError as error:  # a config that refused its values
         raise UsageError(str(error)) from None
-    if chosen.config is not None and chosen.preset:
-        raise UsageError("Give either a preset or --config, not both.")
     if chosen.config is None and chosen.preset != base.name:
         raise UsageError(f"Write the preset first: {PROGRAM} {chosen.preset} …")
-    _start(chosen, asked, base)
+    train(_fitted(experiment, base), chosen.out, **_execution(chosen))
 
 
-def _named_task(words: list[str]) -> tuple[list[str], str | None]:
-    """The words without `--task NAME`, and that name: which settings there are depends on it."""
-    finder = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
-    finder.add_argument("--task")
-    try:
-        found, left = finder.parse_known_args(words)
-    except argparse.ArgumentError as error:
-        raise UsageError(f"{error}.") from None
-    return left, found.task
+def _execution(chosen: Execution) -> dict[str, Any]:
+    return {name: getattr(chosen, name) for name in ("processes", "device", "quiet", "track")}
 
 
 def _base(words: list[str]) -> Experiment:
-    """The experiment whose values are the defaults of all options: a preset, or a saved config."""
+    """The experiment whose values are the defaults of all options: a preset or a saved config, with its task."""
     finder = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     finder.add_argument("--config", type=Path)
     finder.add_argument("--recipe", choices=("default", "paper"), default="default")
+    finder.add_argument("--task")
     try:
         found, _ = finder.parse_known_args(words)
     except argparse.ArgumentError as error:
@@ -140,43 +127,52 @@ def _base(words: list[str]) -> Experiment:
             raise UsageError("Give either a preset or --config, not both.")
         if found.recipe != "default":
             raise UsageError("--recipe is for presets; a config holds its own recipe.")
-        return read_spec(found.config)
-    if named is None and not any(word in ("-h", "--help") for word in words):
+        base = read_experiment(found.config)
+    elif named is None and not any(word in ("-h", "--help") for word in words):
         if late := next((word for word in words if word in PRESETS), None):
             raise UsageError(f"Write the preset first: {PROGRAM} {late} …")
         raise UsageError(
             "Say what to train, for example: ocra train multimnist-3 ('ocra presets' lists all)."
         )
-    return preset(named or "multimnist-3", found.recipe)
+    else:
+        base = preset(named or "multimnist-3", found.recipe)
+    if found.task is not None and get_task(found.task) is not base.task.task:
+        base = replace(base, task=get_task(found.task).Config())
+    return base
 
 
-def _start(chosen: Start, asked: Experiment, base: Experiment) -> None:
-    from ocra.training.run import train
+def _chosen(args: list[str], base: Experiment) -> tuple[Start, Experiment]:
+    """What the words say, with the settings of the task that is trained, and the experiment they ask for."""
+    kind = make_dataclass(
+        "Start",
+        [("task", Annotated[type(base.task), arg(help="The images.")], base.task)],
+        bases=(Start,),
+        frozen=True,
+        namespace={"__doc__": Start.__doc__},
+    )
+    default = kind(
+        seed=base.seed, init=base.init, model=base.model, loss=base.loss, stages=base.stages, run=base.run,
+        task=base.task,
+    )  # fmt: skip
+    chosen: Any = parse(kind, args, PROGRAM, default=default)
+    experiment = replace(
+        base, seed=chosen.seed, init=chosen.init, model=chosen.model, task=chosen.task, loss=chosen.loss,
+        stages=chosen.stages, run=chosen.run,
+    )  # fmt: skip
+    if chosen.images is not None:
+        if chosen.images < 1:
+            raise UsageError(f"--images must be at least 1, not {chosen.images}.")
+        experiment = experiment.scaled(chosen.images)
+    return chosen, experiment
 
-    experiment = fit_to_task(asked)
+
+def _fitted(asked: Experiment, base: Experiment) -> Experiment:
+    """The experiment made to fit its task; what was asked for and does not fit is refused."""
+    experiment = asked.fitted()
     for part, names in FITTED.items():
         for name in names:
             wanted, possible, usual = (getattr(getattr(one, part), name) for one in (asked, experiment, base))
             if wanted not in (possible, usual):
                 option = f"--{part}.{name.replace('_', '-')}"
                 raise UsageError(f"{option} {wanted} does not fit the task, which asks for {possible}.")
-    train(
-        experiment,
-        chosen.out,
-        processes=chosen.processes,
-        device=chosen.device,
-        quiet=chosen.quiet,
-        track=chosen.track,
-    )
-
-
-def _resume(chosen: Resume) -> None:
-    from ocra.training.run import resume
-
-    resume(
-        chosen.resume,
-        processes=chosen.processes,
-        device=chosen.device,
-        quiet=chosen.quiet,
-        track=chosen.track,
-    )
+    return own_experiment(experiment)

@@ -58,6 +58,19 @@ class Batch:
     def __len__(self) -> int:
         return len(self.images)
 
+    def take(self, positions: Tensor) -> Batch:
+        """The images at these positions [n] of the batch."""
+        return self._each(lambda tensor: tensor[positions])
+
+    def to(self, device: torch.device | str) -> Batch:
+        """The batch on a device."""
+        return self._each(lambda tensor: tensor.to(device))
+
+    def _each(self, change: Callable[[Tensor], Tensor]) -> Batch:
+        annotations = None if self.annotations is None else Annotations(*map(change, self.annotations))
+        sequence = None if self.sequence is None else change(self.sequence)
+        return Batch(change(self.images), change(self.counts), sequence, annotations)
+
     def names(self, class_names: tuple[str, ...]) -> list[tuple[str, ...]]:
         """The objects in each image, each as often as it occurs; of a house number the digits from the left."""
         if self.sequence is not None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ocra.errors import OcraError, UsageError
-from ocra.presets import Experiment
+from ocra.experiment import Experiment
 from ocra.reproduce.runner import Say, carry_out, keep, outcome
 
 RESTARTS = 5

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from ocra.errors import OcraError, UsageError
+from ocra.experiment import Experiment
 from ocra.files import read_json, write_text_atomically
 from ocra.model.weights import read_config, shipped
-from ocra.presets import PRESETS, Experiment
+from ocra.presets import PRESETS
 from ocra.training.checkpoint import Checkpoints
-from ocra.training.logging import read_log
-from ocra.training.summary import versions
+from ocra.training.logging import read_log, versions
 
 # The authors' program after one pass over its 2.7 M training images: 87.75 % right on its test set.
 AUTHORS_ERROR = 0.1225
@@ -246,16 +246,16 @@ def record_run(folder: Path, *, name: str = "", notes: str = "", failed: str = "
         state, ended = newest.state, checkpoints.paths()[0]
     found = {**(summary.get("versions") or versions())}
     curve = _curve([line for line in read_log(folder / "log.jsonl") if line["images"] <= state["images"]])
-    planned = experiment.training.images
+    planned = experiment.images
     command = shlex.join(["ocra", "train", experiment.name, "--seed", str(experiment.seed)])
-    if changes or experiment.name not in PRESETS or planned != PRESETS[experiment.name].training.images:
+    if changes or experiment.name not in PRESETS or planned != PRESETS[experiment.name].images:
         command = "ocra train --config settings.json"
     record = Record(
         name=name or run_name(experiment),
         version=".".join(found["ocra"].split(".")[:2]),
         preset=experiment.name,
         command=command,
-        init_from=_source(experiment.training.start_from),
+        init_from=_source(experiment.stages[0].init_from),
         commit=summary.get("commit"),  # a run that goes on may do so under another
         seed=experiment.seed,
         date=datetime.fromtimestamp(ended.stat().st_mtime, timezone.utc).date().isoformat(),
@@ -292,7 +292,7 @@ def read_experiment(folder: Path) -> Experiment:
 
 def run_name(experiment: Experiment) -> str:
     """Name of a run's folder and of its record, such as multimnist-3-1.3M-seed0."""
-    number = str(images := experiment.training.images)
+    number = str(images := experiment.images)
     for size, letter in ((1_000, "k"), (1_000_000, "M")):
         if images >= size and images * 100 % size == 0:
             number = f"{images / size:.2f}".rstrip("0").rstrip(".") + letter
@@ -371,7 +371,7 @@ def changes_to_preset(experiment: Experiment) -> dict[str, Any]:
     """Settings that are not those of the preset an experiment is named after, run for as many images."""
     if experiment.name not in PRESETS:
         return {}
-    known = scaled(PRESETS[experiment.name], experiment.training.images)
+    known = scaled(PRESETS[experiment.name], experiment.images)
     return {key: here for key, (here, _) in differences(experiment.to_dict(), known.to_dict()).items()}
 
 
@@ -510,16 +510,6 @@ def scaled(experiment: Experiment, images: int) -> Experiment:
     """The same experiment over another number of images, its first phases no longer than a part of it."""
     if images < 1:
         raise UsageError(f"--images must be at least 1, not {images}.")
-    training = experiment.training
-    return replace(
-        experiment,
-        training=replace(
-            training,
-            images=images,
-            warmup_images=min(training.warmup_images, images // 10),
-            single_until_images=min(training.single_until_images, images * 3 // 10),
-            spread_until_images=min(training.spread_until_images, images * 3 // 10),
-            few_until_images=min(training.few_until_images, images // 2),
-            validate_every_images=max(training.batch, min(training.validate_every_images, images // 20)),
-        ),
-    )
+    shorter = experiment.scaled(images)
+    every = max(1, min(experiment.run.validate_every_images, images // 20))
+    return replace(shorter, run=replace(shorter.run, validate_every_images=every))

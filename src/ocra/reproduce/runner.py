@@ -121,14 +121,19 @@ def budgeted_images(
 
 def measure(experiment: Experiment, processes: int) -> float:
     """Seconds that training takes for an image of this experiment, by a few steps of it."""
-    batch = experiment.training.batch
-    training = replace(
-        experiment.training, images=_PROBE_STEPS * batch, report_every_images=_PROBE_STEPS // 3 * batch,
-        validate_every_images=10**9, validate_images=1, test_images=0, start_from=None, few_until_images=0,
-    )  # fmt: skip
+    stage = experiment.stages[-1]
+    images = _PROBE_STEPS * stage.batch_size
+    stage = replace(stage, images=images, init_from=None, glimpses=None)
+    run = replace(
+        experiment.run,
+        report_every_images=images // 3,
+        validate_every_images=10**9,
+        validate_images=1,
+        test_images=0,
+    )
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "probe"
-        train(replace(experiment, training=training), out, processes=processes, quiet=True)
+        train(replace(experiment, stages=(stage,), run=run), out, processes=processes, quiet=True)
         speeds = [line["images_per_second"] for line in read_log(out / "log.jsonl") if "loss" in line]
     return 1 / speeds[-1]  # the first reports include compiling
 

@@ -155,7 +155,7 @@ def evaluate_command(weights: str, test: dict[str, Any], record: Record) -> str:
     """The command that gives the figures of an evaluation of shipped weights."""
     words = ["ocra evaluate", weights, f"--images {test['n']}"]
     if (shift := test["task"].get("max_shift")) not in (None, record.settings["task"].get("max_shift")):
-        words.append(f"--max-shift {shift}")
+        words.append(f"--shift {shift}")
     if test["glimpses"] not in (None, record.settings["model"]["glimpses"]):
         words.append(f"--glimpses {test['glimpses']}")
     return " ".join(words)
@@ -247,7 +247,7 @@ def _paper_table(table: PaperTable, records: list[Record]) -> list[str]:
     rows = [
         [
             f"`{name}`", parameters(name), error_of(group), *_costs(group, records), PRESETS[name].paper_error,
-            millions(PAPER_IMAGES[PRESETS[name].task.name]),
+            millions(PAPER_IMAGES[PRESETS[name].task]),
         ]
         for name, group in chosen.items()
     ]  # fmt: skip

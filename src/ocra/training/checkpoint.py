@@ -1,11 +1,14 @@
-"""Checkpoints: everything a run needs to go on as if it had never stopped."""
+"""The folder of a run: config.json, log.jsonl, checkpoints/, weights/, summary.json."""
 
 from __future__ import annotations
 
 import json
 import os
+import stat
 import warnings
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,7 +17,8 @@ from safetensors.torch import save
 from torch import Tensor
 
 from ocra.errors import OcraError
-from ocra.files import write_bytes_atomically
+from ocra.experiment import Experiment
+from ocra.files import read_json, write_bytes_atomically, write_json_atomically
 
 KEPT = 2
 _SUFFIX = ".safetensors"
@@ -35,11 +39,18 @@ class Checkpoints:
 
     def paths(self) -> list[Path]:
         """All checkpoints, newest first."""
-        found = [path for path in self.folder.glob(f"*{_SUFFIX}") if path.stem.isdigit()]
+        found = [
+            path for path in self.folder.glob(f"*{_SUFFIX}") if path.stem.isascii() and path.stem.isdigit()
+        ]
         return sorted(found, key=lambda path: int(path.stem), reverse=True)
 
-    def go_back(self, images: int) -> int | None:
-        """Drop the checkpoints from so many images on; the images of the newest one left, or None if none would be."""
+    def newest(self) -> int | None:
+        """The images of the newest checkpoint."""
+        paths = self.paths()
+        return int(paths[0].stem) if paths else None
+
+    def drop_from(self, images: int) -> int | None:
+        """Drop the checkpoints from so many images on; the images of the newest one left, if any is."""
         earlier = [path for path in self.paths() if int(path.stem) < images]
         if not earlier:
             return None
@@ -92,6 +103,8 @@ class CheckpointError(OcraError):
 
 
 def _read(path: Path) -> Checkpoint:
+    if not stat.S_ISREG(path.stat().st_mode):  # opening a pipe would wait for ever
+        raise ValueError("it is no ordinary file")
     with safe_open(path, framework="pt") as file:
         metadata = file.metadata()
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
@@ -116,3 +129,105 @@ def _flush_folder(folder: Path) -> None:
             os.fsync(handle)
         finally:
             os.close(handle)
+
+
+class RunFolder:
+    """One run on disk; open it with `new_run` or `old_run`, which keep other processes out."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.checkpoints = Checkpoints(path / "checkpoints")
+        self.log = path / "log.jsonl"
+
+    def weights(self, which: str) -> Path:
+        """The folder of the 'best' or the 'last' weights."""
+        return self.path / "weights" / which
+
+    def summary(self) -> dict[str, Any] | None:
+        """The summary of a run that has ended, else None."""
+        path = self.path / "summary.json"
+        summary = read_json(path) if path.is_file() else None
+        if not isinstance(summary, dict | None):
+            raise OcraError(f"{path} holds no summary of a run; remove it to resume the run.")
+        return summary
+
+    def write_summary(self, summary: dict[str, Any]) -> None:
+        """Mark the run as ended."""
+        write_json_atomically(self.path / "summary.json", summary)
+
+
+@contextmanager
+def new_run(path: Path, experiment: Experiment) -> Iterator[RunFolder]:
+    """Make a folder for a run and hold its lock; a folder that holds a run already is refused."""
+    if path.exists() and not path.is_dir():
+        raise OcraError(f"{path} is a file; give --out the name of a folder.")
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OcraError(f"The folder {path} could not be made: {error.strerror}.") from None
+    with _lock(path):
+        if any((path / name).exists() for name in ("config.json", "log.jsonl", "checkpoints")):
+            raise OcraError(
+                f"{path} holds another run; continue that one with 'ocra train --resume {path}', "
+                "or choose another --out."
+            )
+        write_json_atomically(path / "config.json", experiment.to_dict())
+        yield RunFolder(path)
+
+
+@contextmanager
+def old_run(path: Path) -> Iterator[tuple[RunFolder, Experiment]]:
+    """Open the folder of a run that was stopped and hold its lock."""
+    if not (path / "config.json").is_file():
+        raise OcraError(f"{path} holds no run to resume: there is no config.json in it.")
+    with _lock(path):
+        for leftover in path.rglob(".*.part*"):  # of a process that was killed while it wrote
+            leftover.unlink(missing_ok=True)
+        yield RunFolder(path), read_experiment(path / "config.json")
+
+
+def read_experiment(path: Path) -> Experiment:
+    """An experiment from the config.json of a run."""
+    values = read_json(path)
+    try:
+        return Experiment.from_dict(values)
+    except OcraError as error:
+        raise OcraError(f"{path} holds no experiment that can be run. {error}") from None
+
+
+def fresh_path(name: str) -> Path:
+    """A folder below runs/ that is not there yet: runs/name, runs/name-2, …"""
+    path, number = Path("runs") / name, 1
+    while path.exists():
+        number += 1
+        path = Path("runs") / f"{name}-{number}"
+    return path
+
+
+@contextmanager
+def _lock(folder: Path) -> Iterator[None]:
+    """Hold the run for this process; the system frees it however the process ends."""
+    try:
+        file = (folder / ".lock").open("a")
+    except OSError as error:
+        raise OcraError(f"{folder} cannot be written to: {error.strerror}.") from None
+    with file:
+        try:
+            _lock_file(file.fileno())
+        except OSError:
+            raise OcraError(
+                f"Another process is training in {folder}; two cannot write to one run."
+            ) from None
+        yield
+
+
+def _lock_file(handle: int) -> None:
+    """Lock an open file without waiting, or raise OSError."""
+    if os.name == "nt":
+        import msvcrt
+
+        msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined]
+    else:
+        import fcntl
+
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import os
-import re
+import signal
 import subprocess
 import sys
+import tempfile
+import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
+from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import torch
@@ -19,9 +23,13 @@ import torch.distributed as dist
 from torch import Tensor
 
 from ocra.errors import OcraError, UsageError
-from ocra.machine import cores
+from ocra.files import cores
 
 JOIN = "OCRA_JOIN"  # rank, size and port, for the processes this program starts itself
+HELPER = (
+    "import sys; from ocra.training.run import help_out; sys.exit(help_out(sys.argv[1], int(sys.argv[2])))"
+)
+SHARED_MEMORY = Path("/dev/shm")  # Linux keeps it in memory; elsewhere messages have to do
 # Below this many images a process spends its time on messages, not on images.
 FEWEST_IMAGES = 16
 
@@ -39,24 +47,31 @@ class Group:
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     one_machine: bool = True
 
-    def sum(self, tensor: Tensor) -> Tensor:
+    def all_reduce(self, tensor: Tensor) -> Tensor:
         """The sum of a tensor over all processes; the tensor itself may be overwritten."""
         return self._call(dist.all_reduce, tensor)
 
-    def spread(self, tensor: Tensor) -> Tensor:
-        """The tensor of the first process, in all of them; the tensor itself may be overwritten."""
-        return self._call(dist.broadcast, tensor, 0)
+    def broadcast(self, tensor: Tensor, source: int = 0) -> Tensor:
+        """The tensor of one process, in all of them; the tensor itself may be overwritten."""
+        return self._call(dist.broadcast, tensor, source)
 
-    def meet(self) -> None:
+    def barrier(self) -> None:
         """Wait until all processes are here."""
-        self.sum(torch.zeros(1))
+        self.all_reduce(torch.zeros(1))
 
-    def spread_json(self, value: Any) -> Any:
-        """A JSON value of the first process, in all of them."""
+    def broadcast_json(self, value: Any, source: int = 0) -> Any:
+        """A JSON value of one process, in all of them."""
         content = torch.tensor(list(json.dumps(value).encode()), dtype=torch.uint8)
-        length = self.spread(torch.tensor([len(content)]))
-        content = self.spread(content if self.rank == 0 else torch.zeros(int(length), dtype=torch.uint8))
-        return json.loads(bytes(content.tolist()))
+        length = self.broadcast(torch.tensor([len(content)]), source)
+        mine = content if self.rank == source else torch.zeros(int(length), dtype=torch.uint8)
+        return json.loads(bytes(self.broadcast(mine, source).tolist()))
+
+    def buffers(self, count: int, length: int) -> tuple[Tensor, bool]:
+        """Zeros [count, length], float32, and whether they are memory that all processes share."""
+        memory = _shared_memory(self, count, length)
+        if memory is None:
+            return torch.zeros(count, length, device=self.device), False
+        return memory, True
 
     def _call(self, function: Any, tensor: Tensor, *args: Any) -> Tensor:
         """Call a collective function, on the device of the group."""
@@ -65,9 +80,8 @@ class Group:
         local = tensor.to(self.device)
         try:
             function(local, *args)
-        except RuntimeError as error:
-            reason = re.sub(r"^\[.*?\] ", "", (str(error).splitlines() or [""])[0])
-            raise PeerLost(f"Another process of this run has ended ({reason}).") from None
+        except RuntimeError:
+            raise PeerLost("Another process of this run has ended.") from None
         return local.to(tensor.device)
 
 
@@ -177,7 +191,7 @@ def _threads(device: torch.device) -> Iterator[None]:
 @contextmanager
 def _workers(count: int, store: dist.TCPStore, device: str) -> Iterator[None]:
     """Start the other processes and wait for them; they end with this one, whatever becomes of it."""
-    command = [sys.executable, "-m", "ocra.training.worker", device, str(os.getpid())]
+    command = [sys.executable, "-c", HELPER, device, str(os.getpid())]
     workers: list[subprocess.Popen[bytes]] = []
     try:
         for rank in range(1, count):
@@ -197,3 +211,82 @@ def _workers(count: int, store: dist.TCPStore, device: str) -> Iterator[None]:
             except subprocess.TimeoutExpired:
                 worker.kill()
                 worker.wait()
+
+
+def _shared_memory(group: Group, count: int, length: int) -> Tensor | None:
+    """Zeros [count, length] that all processes of one machine see, or None where there is no such memory."""
+    if group.size == 1 or not group.one_machine or group.device.type != "cpu":
+        return None
+    row = -(-length // 1024) * 1024  # whole pages, so that no two processes write to the same one
+    name = _reserve(4 * row * count) if group.rank == 0 else None
+    name = group.broadcast_json(name)
+    if name is None:
+        return None
+    rows = torch.from_file(name, shared=True, size=row * count).view(count, row)
+    group.barrier()  # all have opened it, so its name may go; the memory goes with the last process
+    if group.rank == 0:
+        os.unlink(name)
+    return rows[:, :length]
+
+
+def _reserve(size: int) -> str | None:
+    """A file of zeros in shared memory, or None if there is no room (containers often have 64 MB)."""
+    if not SHARED_MEMORY.is_dir() or not hasattr(os, "posix_fallocate"):
+        return None
+    _clear_dead()
+    try:
+        handle, name = tempfile.mkstemp(prefix=f"ocra-{os.getpid()}-", dir=SHARED_MEMORY)
+    except OSError:
+        return None
+    try:
+        os.posix_fallocate(handle, 0, size)
+        return name
+    except OSError:
+        os.unlink(name)
+        return None
+    finally:
+        os.close(handle)
+
+
+def _clear_dead() -> None:
+    """Remove what processes that were killed before all had opened it have left in shared memory."""
+    for path in SHARED_MEMORY.glob("ocra-*-*"):
+        process = path.name.split("-")[1]
+        if process.isdigit() and not Path("/proc", process).exists():
+            with suppress(OSError):
+                path.unlink()
+
+
+class StopSignals:
+    """Within the block, a first Ctrl-C or SIGTERM is only remembered; a second one acts at once."""
+
+    def __init__(self) -> None:
+        self.caught: int | None = None
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> StopSignals:
+        if threading.current_thread() is threading.main_thread():  # no other thread may set handlers
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._before[number] = signal.signal(number, self._remember)
+        return self
+
+    def _remember(self, number: int, frame: FrameType | None) -> None:
+        self.caught = number
+        self._restore()
+
+    def _restore(self) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        self._before = {}
+
+    def __exit__(self, *_: object) -> None:
+        self._restore()
+
+    def leave(self) -> None:
+        """End the program the way the signal would have ended it.
+
+        Where no signal came to this process, another one of the run was told to stop.
+        """
+        if self.caught == signal.SIGINT:
+            raise KeyboardInterrupt
+        raise SystemExit(128 + signal.SIGTERM)

@@ -1,106 +1,259 @@
-"""Steps that treat all directions of a weight matrix alike: one-sided Shampoo, close to Muon and much cheaper.
-
-Adam scales each weight by itself. The inputs of a layer are correlated, so its steps are long in a few directions and
-short in most. Here the mean gradient M [rows, columns] of a matrix is multiplied by (mean of MᵀM)^(-1/2), which makes
-the directions of its columns alike, and the step is given a fixed length.
-"""
+"""Optimisers: one-sided Shampoo beside Adam, over parameters that lie in one flat tensor."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from ocra.training.channel import SharedMatrices
+from ocra.experiment import Stage
+from ocra.model.ocra import OCRA
 from ocra.training.distributed import Group
 
-LSTMS = ("encoder.weight", "decoder.weight")
-MATRICES = (*LSTMS, "primary.weight")
-"""What the names of the whitened weights begin with: more than nine tenths of a network."""
+COVARIANCE_EVERY = 4
+"""Steps between two updates of the covariance of the gradients' columns."""
+ROOT_EVERY = 20
+"""Steps between two inverse roots of it; at first each update is followed by one."""
+DIRECTION_EVERY = 2
+"""Steps taken in one direction: the momentum hardly turns between two, and its product with the root is dear."""
 MOST_COLUMNS = 2048
-"""Matrices with more (networks that see the whole image at once) are left to Adam: their roots would take too long."""
-GATES = 4
-TURN_EVERY = 2
-"""Steps that go in one direction: the mean gradient hardly turns between two, and its product with the root is dear."""
-WATCH_EVERY = 4
-"""Steps between two looks at MᵀM."""
-INVERT_EVERY = 20
-"""Steps between two inverse roots; at first each look is followed by one."""
-MEMORY = 0.9
-"""Share of the mean of MᵀM that is kept at each look."""
-FLOOR = 1e-5
-"""Smallest eigenvalue of that mean that counts, as a share of the largest."""
+"""Matrices with more (networks that see the whole image at once) are left to Adam: their roots take too long."""
 
 
-class Whitening:
-    """What is remembered of the gradients of the large matrices, and the steps that are made of it.
+class Shampoo(torch.optim.Optimizer):
+    """One-sided Shampoo: steps that treat all input directions of a weight matrix alike.
 
-    weights, means: the weights and their mean gradients as Adam keeps them, by name, to be read and moved in place.
-    group: the processes that share the largest product, that with the roots; all of them remember the same.
+    Adam scales each weight by itself. The inputs of a layer are correlated, so its steps are long in a few directions
+    and short in most. Here the momentum M [rows, columns] of a matrix is multiplied by (mean of MᵀM)^(-1/2), and the
+    step is given a fixed length: √rows for each of the `blocks` of rows (an LSTM's matrix has four, one for each gate).
+    Close to Muon, and much cheaper. lr: change of a square matrix's output for an input of length 1.
     """
 
-    def __init__(self, weights: dict[str, Tensor], means: dict[str, Tensor], group: Group) -> None:
-        self.weights = {
-            name: value
-            for name, value in weights.items()
-            if name.startswith(MATRICES) and value.shape[1] <= MOST_COLUMNS
-        }
-        self.means = means
-        self.covariances = {
-            name: value.new_zeros(value.shape[1], value.shape[1]) for name, value in self.weights.items()
-        }
-        self.roots = {name: torch.zeros_like(value) for name, value in self.covariances.items()}
-        self.directions = {name: torch.zeros_like(value) for name, value in self.weights.items()}
-        self._products = SharedMatrices(group, {name: value.shape for name, value in self.weights.items()})
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 0.015,
+        momentum: float = 0.9,
+        decay: float = 0.9,
+        floor: float = 1e-5,
+    ) -> None:
+        """decay: of the mean of MᵀM. floor: smallest eigenvalue of it that counts, as a share of the largest."""
+        super().__init__(
+            params, {"lr": lr, "momentum": momentum, "decay": decay, "floor": floor, "blocks": 1}
+        )
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                columns = parameter.shape[1]
+                self.state[parameter] = {
+                    "step": torch.zeros((), dtype=torch.int64),
+                    "momentum": torch.zeros_like(parameter),
+                    "covariance": parameter.new_zeros(columns, columns),
+                    "root": parameter.new_zeros(columns, columns),
+                    "direction": torch.zeros_like(parameter),
+                }
 
-    @contextmanager
     @torch.no_grad()
-    def instead(self, rate: float, step: int) -> Iterator[None]:
-        """Whatever the block does to the matrices, they make a whitened step instead.
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        """Move every matrix that has a gradient."""
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    self._update(self.state[parameter], parameter.grad, group)
+                    parameter.add_(self.state[parameter]["direction"], alpha=-group["lr"])
 
-        rate: length of the step; a vector of length 1 that meets a square matrix sees a change of about this length.
-        """
-        before = {name: value.clone() for name, value in self.weights.items()}
-        yield
-        if step % WATCH_EVERY == 0:
-            self._watch(step)
-        if step % TURN_EVERY == 0:
-            self._turn()
-        for name, direction in self.directions.items():
-            torch.sub(before[name], direction, alpha=rate, out=self.weights[name])
-
-    def _turn(self) -> None:
-        """Take the directions of the next steps from the mean gradients."""
-        products = self._products.make(lambda name, rows: self.means[name][rows] @ self.roots[name])
-        for name, product in products.items():
-            self.directions[name].copy_(of_equal_length(product, GATES if name.startswith(LSTMS) else 1))
-
-    def _watch(self, step: int) -> None:
-        """Take the mean gradients into the covariances, and now and then the roots from those."""
-        memory = min(MEMORY, 1 - 1 / (1 + step // WATCH_EVERY))
-        for name, covariance in self.covariances.items():
-            mean = self.means[name]
-            covariance.mul_(memory).addmm_(mean.T, mean, alpha=1 - memory)
-            if step % INVERT_EVERY == 0 or step < INVERT_EVERY:
-                self.roots[name].copy_(inverse_root(covariance))
-
-    def tensors(self) -> dict[str, Tensor]:
-        """What a checkpoint keeps, by name, to be read and filled in place."""
-        kinds = {"covariance": self.covariances, "root": self.roots, "direction": self.directions}
-        return {f"{kind}.{name}": value for kind, values in kinds.items() for name, value in values.items()}
+    @staticmethod
+    def _update(state: dict[str, Tensor], gradient: Tensor, group: dict[str, Any]) -> None:
+        """Take in a gradient; every few steps also turn the direction."""
+        step, momentum, covariance = int(state["step"]), state["momentum"], state["covariance"]
+        momentum.lerp_(gradient, 1 - group["momentum"])
+        if step % COVARIANCE_EVERY == 0:
+            decay = min(group["decay"], 1 - 1 / (1 + step // COVARIANCE_EVERY))
+            covariance.mul_(decay).addmm_(momentum.T, momentum, alpha=1 - decay)
+            if step % ROOT_EVERY == 0 or step < ROOT_EVERY:
+                state["root"].copy_(inverse_root(covariance, group["floor"]))
+        if step % DIRECTION_EVERY == 0:
+            torch.mm(momentum, state["root"], out=state["direction"])
+            blocks = state["direction"].unflatten(0, (group["blocks"], -1))
+            norms = blocks.flatten(1).norm(dim=1).clamp(min=1e-20)
+            blocks.mul_((blocks.shape[1] ** 0.5 / norms)[:, None, None])
+        state["step"] += 1
 
 
-def inverse_root(covariance: Tensor) -> Tensor:
+def inverse_root(covariance: Tensor, floor: float) -> Tensor:
     """C^(-1/2) of a symmetric matrix C [n, n]; directions that are hardly seen count as a little seen."""
     values, vectors = torch.linalg.eigh(covariance)
-    bounded = values.clamp(min=FLOOR * float(values[-1].clamp(min=1e-30)))
+    bounded = values.clamp(min=floor * float(values[-1].clamp(min=1e-30)))
     return (vectors * bounded.rsqrt()) @ vectors.T
 
 
-def of_equal_length(change: Tensor, blocks: int) -> Tensor:
-    """A change [rows, columns] whose blocks of rows each have the length √rows: a length of 1 for each row."""
-    parts = change.unflatten(0, (blocks, -1))
-    norms = parts.flatten(1).norm(dim=1).clamp(min=1e-20)
-    return (parts * (parts.shape[1] ** 0.5 / norms)[:, None, None]).flatten(0, 1)
+class Adam(torch.optim.Adam):
+    """PyTorch's fused Adam with its state made at once, so that a checkpoint finds it before the first step."""
+
+    def __init__(self, params: Iterable[Any], **options: Any) -> None:
+        super().__init__(params, fused=True, **options)
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                self.state[parameter] = {
+                    "step": torch.zeros((), device=parameter.device),
+                    "exp_avg": torch.zeros_like(parameter),
+                    "exp_avg_sq": torch.zeros_like(parameter),
+                }
+
+
+class FlatParameters:
+    """The parameters of a model as views of one flat float32 tensor `values` [size], with their gradients and averages.
+
+    The processes of a run share the update (as ZeRO stage 1): each owns whole parameters, which lie side by side in
+    its slice `own`, adds up their gradients over all processes, and moves them. Processes on one machine have
+    `values` and `average` in common.
+    """
+
+    ALIGNMENT = 16  # 64 bytes: what vectorised kernels like their operands to be aligned to
+
+    def __init__(self, model: nn.Module, group: Group) -> None:
+        self.group = group
+        named = {name: value for name, value in model.named_parameters() if value.requires_grad}
+        shares = _share_out({name: value.numel() for name, value in named.items()}, group.size)
+        self.parameters = {name: named[name] for names in shares for name in names}
+        self.owner = {name: rank for rank, names in enumerate(shares) for name in names}
+        self.slices: list[slice] = []
+        self._offsets, self.size = {}, 0
+        for names in shares:
+            start = self.size
+            for name in names:
+                self._offsets[name] = self.size
+                self.size += -(-named[name].numel() // self.ALIGNMENT) * self.ALIGNMENT
+            self.slices.append(slice(start, self.size))
+        self.own = self.slices[group.rank]
+        (self.values, self.average), self.shared = group.buffers(2, self.size)
+        self._gradients, _ = group.buffers(group.size, self.size)
+        self.gradient = self._gradients[group.rank]
+        """What this process's backward pass adds up in; after `reduce` its own slice is the sum over all processes."""
+        for name, view in self.unflatten(self.values).items():
+            view.copy_(self.parameters[name].data)
+            self.parameters[name].data = view
+        for name, view in self.unflatten(self.gradient).items():
+            self.parameters[name].grad = view
+        self.average[self.own].copy_(self.values[self.own])
+        group.barrier()
+
+    def unflatten(self, flat: Tensor) -> dict[str, Tensor]:
+        """Views of a flat tensor [size], one for each parameter, by name, in the parameter's memory format."""
+        start = flat.storage_offset()
+        return {
+            name: flat.as_strided(value.shape, value.stride(), start + self._offsets[name])
+            for name, value in self.parameters.items()
+        }
+
+    def owned(self) -> dict[str, nn.Parameter]:
+        """The parameters that this process updates."""
+        return {name: value for name, value in self.parameters.items() if self.owner[name] == self.group.rank}
+
+    def reduce(self) -> float:
+        """Add up the gradients of the own slice over all processes; returns the norm of the whole gradient."""
+        own = self.gradient[self.own]
+        if self.shared:
+            self.group.barrier()  # all backward passes are made
+            for rank, row in enumerate(self._gradients):
+                if rank != self.group.rank:
+                    own += row[self.own]
+        elif self.group.size > 1:
+            self.gradient.copy_(self.group.all_reduce(self.gradient))
+        return float(self.group.all_reduce(own.double().square().sum()[None]).sqrt())
+
+    def synchronise(self, flat: Tensor) -> None:
+        """Let all processes have every slice of a flat tensor as its owner has it."""
+        if self.shared:
+            self.group.barrier()
+        elif self.group.size > 1:
+            for rank, part in enumerate(self.slices):
+                flat[part] = self.group.broadcast(flat[part].clone(), rank)
+
+    @contextmanager
+    def holding(self, values: Tensor) -> Iterator[None]:
+        """Within the block the model has these values [size]; afterwards its own again."""
+        kept = self.values[self.own].clone()
+        self.group.barrier()  # nobody is computing with the model
+        self.values[self.own] = values[self.own]
+        self.synchronise(self.values)
+        try:
+            yield
+        finally:
+            self.group.barrier()
+            self.values[self.own] = kept
+            self.synchronise(self.values)
+
+
+def _share_out(sizes: dict[str, int], shares: int) -> list[list[str]]:
+    """Names in about equal shares by size, the largest first to whoever has least; within a share in their order."""
+    loads, owner = [0] * shares, {}
+    for name in sorted(sizes, key=lambda name: -sizes[name]):
+        owner[name] = loads.index(min(loads))
+        loads[owner[name]] += sizes[name]
+    return [[name for name in sizes if owner[name] == rank] for rank in range(shares)]
+
+
+class Optimisers:
+    """Adam, and Shampoo for the large matrices, over the parameters that this process owns."""
+
+    def __init__(self, model: OCRA, flat: FlatParameters, shampoo: bool) -> None:
+        self.flat, self.uses_shampoo = flat, shampoo
+        matrices = shampoo_blocks(model) if shampoo else {}
+        attention = ("read_attention.", "write_attention.")
+        owned = flat.owned()
+        adam = [
+            {
+                "params": [
+                    p for n, p in owned.items() if n not in matrices and n.startswith(attention) == slow
+                ],
+                "attention": slow,
+            }
+            for slow in (False, True)
+        ]
+        large = [
+            {"params": [p for n, p in owned.items() if matrices.get(n) == blocks], "blocks": blocks}
+            for blocks in (1, 4)
+        ]
+        self.named = {
+            name: kind([group for group in groups if group["params"]])
+            for name, kind, groups in (("adam", Adam, adam), ("shampoo", Shampoo, large))
+            if any(group["params"] for group in groups)
+        }
+
+    def step(self, stage: Stage, lr: float, shampoo_lr: float) -> None:
+        """Move the own parameters by their gradients."""
+        for name, optimiser in self.named.items():
+            for group in optimiser.param_groups:
+                if name == "adam":
+                    group["lr"] = lr * (stage.attention_lr_mult if group["attention"] else 1.0)
+                    group["betas"] = (0.9, stage.beta2)
+                else:
+                    group["lr"] = shampoo_lr
+            optimiser.step()
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The optimisers' memory of the own parameters, by name, to be read or filled in place."""
+        owned = self.flat.owned()
+        return {
+            f"{kind}.{name}.{key}": value
+            for kind, optimiser in self.named.items()
+            for name, parameter in owned.items()
+            for key, value in optimiser.state.get(parameter, {}).items()
+        }
+
+
+def shampoo_blocks(model: OCRA) -> dict[str, int]:
+    """The matrices that Shampoo moves, by name, with the number of blocks of rows: nine tenths of a network."""
+    matrices = {
+        f"{cell}.{weight}": 4 for cell in ("encoder", "decoder") for weight in ("weight_ih", "weight_hh")
+    }
+    matrices["primary.weight"] = 1
+    parameters = dict(model.named_parameters())
+    return {
+        name: blocks
+        for name, blocks in matrices.items()
+        if name in parameters and parameters[name].shape[1] <= MOST_COLUMNS
+    }

@@ -2,28 +2,43 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+import threading
+import time
+import warnings
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from ocra.data import make_task
-from ocra.errors import OcraError
+import torch
+
+from ocra.data.task import Task, make_task
+from ocra.errors import OcraError, UsageError
 from ocra.evaluation import check_fit
-from ocra.guidance import check_guidance
-from ocra.model.weights import resolve, shipped
-from ocra.presets import Experiment
-from ocra.training.distributed import check_processes, further_process, process_group, under_torchrun
-from ocra.training.folder import fresh_path, new_run, old_run
+from ocra.experiment import Experiment
+from ocra.losses import check_attention_supervision
+from ocra.model.weights import SHIPPED, content_hash, resolve
+from ocra.training.checkpoint import fresh_path, new_run, old_run
+from ocra.training.distributed import (
+    PeerLost,
+    check_processes,
+    choose_device,
+    further_process,
+    process_group,
+    under_torchrun,
+)
 from ocra.training.logging import Reporter
-from ocra.training.precision import check_precision
-from ocra.training.schedule import guide_weight
-from ocra.training.trainer import Run
+from ocra.training.trainer import Diverged, Trainer
 
 
 def train(
     experiment: Experiment,
     out: str | Path | None = None,
     *,
+    task: type[Task] | None = None,
     processes: int = 0,
     device: str = "auto",
     quiet: bool = False,
@@ -31,22 +46,29 @@ def train(
 ) -> dict[str, Any]:
     """Train an experiment in a new folder (runs/NAME by default) and return what its summary.json holds.
 
+    task: a task of one's own in place of the experiment's, with its default settings; model and loss are made to fit.
     processes: how many share each batch; 0 takes one for each core or GPU. Under torchrun its group is joined.
+    track: "tensorboard" writes event files as well.
     """
     if further_process():
         return take_part(device)
-    check_precision(experiment.training.precision, device)
-    check_processes(processes, device, experiment.training.batch)
-    _check_data(experiment)
+    if task is not None:
+        experiment = replace(
+            experiment, name=f"{experiment.name}-{task.__name__}", task=task.Config()
+        ).fitted()
+    processes = _processes_for(experiment, processes)
+    check_precision(experiment.run.precision, device)
+    batch_size = min(stage.batch_size for stage in experiment.stages)
+    check_processes(processes, device, batch_size)
+    for split in ("train", "validation", "test") if experiment.run.test_images else ("train", "validation"):
+        check_fit(experiment.model, make_task(experiment.task, split))
+    _check_attention_supervision(experiment)
     experiment = _from_anywhere(experiment)
     path = fresh_path(experiment.name) if out is None else Path(out)
     reporter = Reporter(path, quiet, track)
-    with (
-        new_run(path, experiment) as folder,
-        process_group(processes, device, experiment.training.batch) as group,
-    ):
-        group.spread_json({"experiment": experiment.to_dict(), "goes_on": False})
-        return Run(experiment, group, folder, reporter).go()
+    with new_run(path, experiment) as folder, process_group(processes, device, batch_size) as group:
+        group.broadcast_json({"experiment": experiment.to_dict(), "resumed": False})
+        return Trainer(experiment, group, folder, reporter).run()
 
 
 def resume(
@@ -66,62 +88,112 @@ def resume(
     with old_run(Path(out)) as (folder, experiment):
         if (summary := folder.summary()) is not None:
             if not quiet:
-                print(
-                    f"The run in {out} has ended at {summary['images']:,} images; there is nothing to resume."
-                )
+                print(f"The run in {out} has ended; there is nothing to resume.")
             if under_torchrun():  # the others are waiting to be told
                 with process_group(0, device) as group:
-                    group.spread_json(None)
+                    group.broadcast_json(None)
             return summary
-        check_precision(experiment.training.precision, device)
-        _check_guide(experiment)
+        check_precision(experiment.run.precision, device)
+        _check_attention_supervision(experiment)
         checkpoint = folder.checkpoints.load()
-        processes = processes or (checkpoint.state["processes"] if checkpoint else 0)
-        with process_group(processes, device, experiment.training.batch) as group:
-            goes_on = checkpoint is not None
-            group.spread_json({"experiment": experiment.to_dict(), "goes_on": goes_on})
-            return Run(
-                experiment, group, folder, Reporter(folder.path, quiet, track), checkpoint, goes_on
-            ).go()
+        processes = processes or (
+            checkpoint.state["processes"] if checkpoint else _processes_for(experiment, 0)
+        )
+        batch_size = min(stage.batch_size for stage in experiment.stages)
+        with process_group(processes, device, batch_size) as group:
+            resumed = checkpoint is not None
+            group.broadcast_json({"experiment": experiment.to_dict(), "resumed": resumed})
+            reporter = Reporter(folder.path, quiet, track)
+            return Trainer(experiment, group, folder, reporter, checkpoint, resumed).run()
 
 
 def take_part(device: str = "auto") -> dict[str, Any]:
     """Help another process with its run: it says what to train, and alone reads and writes the folder."""
     with process_group(0, device) as group:
-        told = group.spread_json(None)
+        told = group.broadcast_json(None)
         if told is None:
             return {}
         experiment = Experiment.from_dict(told["experiment"])
-        return Run(experiment, group, None, Reporter(None), goes_on=told["goes_on"]).go()
+        return Trainer(experiment, group, None, Reporter(None), resumed=told["resumed"]).run()
+
+
+def help_out(device: str, parent: int) -> int:
+    """A process that `process_group` started: train along, and end with the process that started this one."""
+
+    def end_with_parent() -> None:
+        while os.getppid() == parent:  # also before the two have met
+            time.sleep(1.0)
+        os._exit(1)
+
+    warnings.simplefilter("ignore")
+    threading.Thread(target=end_with_parent, daemon=True).start()
+    try:
+        take_part(device)
+    except (PeerLost, Diverged, KeyboardInterrupt):  # the first process tells the user
+        return 1
+    except OcraError as error:
+        print(f"error in a helping process of the run: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _processes_for(experiment: Experiment, wanted: int) -> int:
+    """The processes to ask for: one alone for a task that other processes could not import."""
+    if make_task(experiment.task).__class__.__module__ != "__main__":
+        return wanted
+    if wanted > 1:
+        raise UsageError(
+            "A task that is defined in a script trains in one process; put it into a module of its own."
+        )
+    return 1
 
 
 def _from_anywhere(experiment: Experiment) -> Experiment:
-    """The same experiment with whole paths, so that it can be resumed from another folder; refuses missing weights."""
-    task, training = experiment.task, experiment.training
-    if (source := training.start_from) is not None:
-        resolve(source)
-        if source not in shipped() and (folder := Path(source).expanduser()).is_dir():
-            training = replace(training, start_from=str(folder.resolve()))
-    if root := task.to_dict().get("root"):
-        task = task.with_settings(root=Path(root).expanduser().resolve())
-    return replace(experiment, task=task, training=training)
+    """The same experiment with whole paths, to be resumed from any folder, and with weights named by their hash."""
+    task, first = experiment.task, experiment.stages[0]
+    if first.init_from is not None:
+        folder = resolve(first.init_from)
+        name = folder.name if folder.parent == SHIPPED else str(folder.resolve())
+        first = replace(first, init_from=f"{name}@{content_hash(folder)}")
+    if getattr(task, "root", None) is not None:
+        task = replace(task, root=str(Path(task.root).expanduser().resolve()))  # type: ignore[call-arg, attr-defined]
+    return replace(experiment, task=task, stages=(first, *experiment.stages[1:]))
 
 
-def _check_data(experiment: Experiment) -> None:
-    """Refuse a run without data, or with data that does not fit the model, before anything is written."""
-    for split in (
-        ("train", "validation", "test") if experiment.training.test_images else ("train", "validation")
-    ):
-        check_fit(experiment.model, make_task(experiment.task, split))
-    _check_guide(experiment)
-
-
-def _check_guide(experiment: Experiment) -> None:
+def _check_attention_supervision(experiment: Experiment) -> None:
     """Refuse to show where to look if that is not known, or if nothing looks."""
-    if guide_weight(experiment.training, 0) > 0:
-        if not experiment.model.attention:
-            raise OcraError(
-                "training.guide shows where to look, and this model has no glimpses; set it to 0."
-            )
-        task = make_task(experiment.task, "train", experiment.seed)
-        check_guidance(task.batch([0], annotations=True).annotations, task.name)
+    if all(stage.attention_supervision in (0, (0, 0)) for stage in experiment.stages):
+        return
+    if not experiment.model.attention:
+        raise OcraError(
+            "A model without glimpses has no attention to supervise; set attention_supervision to 0."
+        )
+    task = make_task(experiment.task, "train", experiment.seed)
+    check_attention_supervision(task.batch([0], annotations=True).annotations, task.name)
+
+
+_PROBE = """
+import torch
+a = torch.ones(64, 64, requires_grad=True)
+with torch.autocast("cpu", torch.bfloat16):
+    y = torch.nn.functional.conv2d((a @ a)[None, None], torch.ones(4, 1, 3, 3)).sum()
+y.backward()
+"""
+
+
+def check_precision(precision: str, device: str) -> None:
+    """Refuse bfloat16 where it does not work, before a run starts."""
+    place = choose_device(device)
+    if precision == "bf16" and not bf16_works(place.type):
+        raise OcraError(f"bfloat16 does not work on this {place.type}; use --run.precision fp32.")
+
+
+@lru_cache(maxsize=2)
+def bf16_works(device: str) -> bool:
+    """Whether bfloat16 can be used.
+
+    On a CPU it is tried in a process of its own: one that promises instructions it lacks would end this one.
+    """
+    if device == "cuda":
+        return torch.cuda.is_bf16_supported()
+    return subprocess.run([sys.executable, "-c", _PROBE], capture_output=True).returncode == 0

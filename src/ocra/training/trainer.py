@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import shlex
 import time
-from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,45 +14,49 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ocra.data import Batch, Task, make_task
+from ocra.data.task import Batch, Task, make_task
 from ocra.errors import OcraError
-from ocra.evaluation import count_errors, on_device, sample
-from ocra.losses import LossConfig, compute_losses
+from ocra.evaluation import count_errors, sample
+from ocra.experiment import Experiment
+from ocra.losses import compute_losses, image_losses
 from ocra.metrics import ErrorCounter, wrong_answers
-from ocra.presets import Experiment
-from ocra.training.checkpoint import Checkpoint
-from ocra.training.distributed import Group, PeerLost, check_share
-from ocra.training.folder import RunFolder
-from ocra.training.initialise import build_model
-from ocra.training.keeping import Checkpointer
-from ocra.training.logging import Reporter
-from ocra.training.parts import attention_parameters, slower
-from ocra.training.precision import autocast
-from ocra.training.sampling import image_indices, share
-from ocra.training.schedule import (
-    average_decay,
-    crossed,
-    glimpse_count,
-    guide_weight,
-    learning_rate,
-    reconstruction_share,
-    single_share,
-    spread_share,
-)
-from ocra.training.signals import StopSignals
-from ocra.training.state import State
+from ocra.model.weights import load
+from ocra.training.checkpoint import Checkpoint, CheckpointError, RunFolder
+from ocra.training.distributed import Group, PeerLost, StopSignals, check_share
+from ocra.training.init import begin_stage, build_model, info_of
+from ocra.training.logging import Reporter, Timer, commit, versions
+from ocra.training.optim import FlatParameters, Optimisers
+from ocra.training.schedule import Moment, crossed, ema_decay, image_indices, moment, share_of, uses_shampoo
 
 MOST_BAD_STEPS = 10
 FIXED_SEED = 0  # validation and test images are the same for every run
-REPORTED = ("loss", "margin_loss", "reconstruction_loss", "readout_loss", "share_loss", "guide_loss", "error")
-FIGURES = (*REPORTED, "stop", "cpu_seconds")  # what the processes tell each other with their gradients
+LOSSES = ("loss", "margin", "reconstruction", "readout", "cross_entropy", "attention_supervision")
+FIGURES = (*LOSSES, "error", "stop", "save", "cpu_seconds")  # what the processes add up at each step
 
 
 class Diverged(OcraError):
     """The loss is not finite any more."""
 
 
-class Run:
+@dataclass
+class Progress:
+    """Where a run is, in numbers."""
+
+    processes: int = 1
+    images: int = 0
+    step: int = 0
+    stage: int = 0
+    skipped: int = 0
+    skipped_in_a_row: int = 0
+    validated_images: int = 0
+    validation_error: float = math.inf
+    best_error: float = math.inf
+    best_images: int = 0
+    seconds: float = 0.0
+    cpu_seconds: float = 0.0
+
+
+class Trainer:
     """One process of a run. The first one has the folder; the others have None and do as it says."""
 
     def __init__(
@@ -61,205 +66,345 @@ class Run:
         folder: RunFolder | None,
         reporter: Reporter,
         checkpoint: Checkpoint | None = None,
-        goes_on: bool = False,
+        resumed: bool = False,
     ) -> None:
-        """goes_on: the first process has a checkpoint, so the weights to start from are not needed."""
-        self.experiment, self.group, self.reporter = experiment, group, reporter
-        check_share(group.size, experiment.training.batch)  # torchrun may have started too many
+        """resumed: the first process has a checkpoint, so the weights to fine-tune are not needed."""
+        self.experiment, self.group, self.folder, self.reporter = experiment, group, folder, reporter
+        for stage in experiment.stages:
+            check_share(group.size, stage.batch_size)  # torchrun may have started too many
         self.task = make_task(experiment.task, "train", experiment.seed)
-        self.part = share(group.rank, group.size, experiment.training.batch)
-        self.model = build_model(_afresh(experiment) if goes_on else experiment).to(group.device)
-        self.slow = attention_parameters(self.model)
-        self.state = State(self.model, experiment.training, group, extras=len(FIGURES))
-        self.state.restore(checkpoint)
-        self.keeper = Checkpointer(folder, reporter, experiment, self.task, self.model, self.state)
-        self.progress = self.state.progress
-        self.wall, self.cpu = time.monotonic(), time.process_time()
+        self.model = build_model(experiment, fine_tune=not resumed).to(group.device)
+        self.flat = FlatParameters(self.model, group)
+        state = group.broadcast_json(checkpoint.state if checkpoint else {})
+        self.progress = Progress(**{**state, "processes": group.size})
+        self.optimisers = Optimisers(
+            self.model, self.flat, uses_shampoo(experiment.stages[self.progress.stage])
+        )
+        if state:
+            self.restore(checkpoint)
+        self.commit = None if folder is None else commit()  # now, for the source may change while it runs
         self.model.defer_weight_gradients = True
-        if experiment.training.compile:
+        if experiment.run.compile:
             self.model.compile_step()
+        self.timer = Timer()
+        self.wall, self.cpu, self.saved = time.monotonic(), time.process_time(), time.monotonic()
 
-    def go(self) -> dict[str, Any]:
-        """Train to the end and return the summary, or save and leave at a signal."""
-        training, progress = self.experiment.training, self.progress
-        self.reporter.start(progress.images, training.images)
-        saved = time.monotonic()
+    def run(self) -> dict[str, Any]:
+        """Train through all stages to the end and return the summary, or save and leave at a signal."""
+        settings, progress = self.experiment.run, self.progress
+        self.reporter.start(progress.images, self.experiment.images)
         try:
             if progress.images:
                 self.reporter.say(f"Going on at {progress.images:,} images.")
-                if crossed(progress.validated_images, progress.images, training.validate_every_images):
+                if crossed(progress.validated_images, progress.images, settings.validate_every_images):
                     self.validate()  # a process was lost before it could be
             else:
-                self.keeper.save()  # a disk without room for a checkpoint is found out now
+                self.save()  # a disk without room for a checkpoint is found out now
             with StopSignals() as signals:
-                while progress.images < training.images and not self.out_of_patience():
+                while progress.images < self.experiment.images:
                     before = progress.images
-                    stopped = self.step(stop=signals.caught is not None)
-                    if crossed(before, progress.images, training.report_every_images):
-                        self.reporter.report(progress.step, progress.images, skipped=progress.skipped)
-                    if crossed(before, progress.images, training.validate_every_images):
+                    due = time.monotonic() - self.saved > 60 * settings.checkpoint_minutes
+                    stop, save = self.step(signals.caught is not None, due)
+                    if crossed(before, progress.images, settings.report_every_images):
+                        self.reporter.report(self.where(), skipped=progress.skipped)
+                    if crossed(before, progress.images, settings.validate_every_images):
                         self.validate()
-                    if stopped:  # only now, so that what belongs to this step is not left out
-                        self.keeper.save()
-                        self.reporter.say(f"Stopped. {self.keeper.told_saved()}")
+                    if stop:  # only now, so that what belongs to this step is not left out
+                        self.save()
+                        self.reporter.say(f"Stopped. {self.how_to_resume()}")
                         signals.leave()
-                    due = time.monotonic() - saved > 60 * training.checkpoint_minutes
-                    if due and not progress.skipped_in_a_row:  # else the weights may be past saving
-                        self.keeper.save(insist=False)
-                        saved = time.monotonic()
-                self.conclude()
-                if self.group.sum(torch.tensor([float(signals.caught is not None)])) > 0:
-                    self.reporter.say(f"Stopped before the test. {self.keeper.told_saved()}")
+                    if save and not progress.skipped_in_a_row:  # else the weights may be past saving
+                        self.save(insist=False)
+                if progress.validated_images != progress.images:
+                    self.validate()
+                self.save()
+                with self.flat.holding(self.flat.average):
+                    self.save_weights("last")
+                if self.group.all_reduce(torch.tensor([float(signals.caught is not None)])) > 0:
+                    self.reporter.say(f"Stopped before the test. {self.how_to_resume()}")
                     signals.leave()
             return self.finish()  # all is saved, so a signal may end it at once
         except PeerLost as error:
-            self.keeper.save()
-            raise PeerLost(f"{error} {self.keeper.told_saved()}") from None
-        except Diverged as error:
-            images, batch = progress.images, training.batch
-            trial = self.batch_of(images).images
-            good = self.keeper.save_good(trial, first_bad=images - (MOST_BAD_STEPS - 1) * batch)
-            raise Diverged(f"{error}{good}") from None
+            raise PeerLost(f"{error} {self.how_to_resume()}") from None
         finally:
-            self.reporter.stop()
+            self.reporter.close()
 
-    def step(self, stop: bool) -> bool:
-        """One step over one batch; true if any process was asked to stop."""
-        training, progress, channel = self.experiment.training, self.progress, self.state.channel
-        seen, size = progress.images, self.state.parameters.size
-        guide = guide_weight(training, seen)
-        batch = self.batch_of(seen, parts=guide > 0)
-        channel.mine.zero_()
-        with autocast(training.precision, self.group.device):
-            planned = self.experiment.model.glimpses
-            glimpses = glimpse_count(training, planned, seen)
-            attended = self.experiment.loss.needs_attended
-            trace = self.model(batch.images, glimpses=glimpses, attended=attended, record=guide > 0)
-            losses = compute_losses(trace, batch, self.loss(seen), guide, planned)
-        weight = len(batch) / training.batch  # so that the sum over processes is the mean over the batch
-        (losses.total * weight).backward()
+    def step(self, stop: bool = False, save: bool = False) -> tuple[bool, bool]:
+        """One step over one batch; whether any process was asked to stop, and whether a checkpoint is due."""
+        experiment, progress, flat = self.experiment, self.progress, self.flat
+        now = moment(experiment.stages, progress.images, experiment.model.glimpses)
+        if now.index != progress.stage:
+            self.begin(now)
+        supervised = now.weights.attention_supervision > 0
+        self.timer.start()
+        batch = self.next_batch(now)
+        self.timer.lap("batch")
+
+        flat.gradient.zero_()
+        trace = self.model(
+            batch.images, glimpses=now.glimpses, attended=experiment.loss.needs_attended, record=supervised
+        )
+        losses = compute_losses(trace, batch, experiment.loss, now.weights, experiment.model.glimpses)
+        self.timer.lap("forward")
+        share = len(batch) / now.stage.batch_size  # so that the sum over processes is the mean over the batch
+        (losses.total * share).backward()
+        self.timer.lap("backward")
         error = wrong_answers(trace, batch, self.task.answer_rule).float().mean()
-        channel.mine[size:-2] = weight * torch.stack([*losses, error]).detach()
-        channel.mine[-2:] = torch.tensor([float(stop), self.cpu_lap()])
-        gradient, extras = channel.add_up().split([size, len(FIGURES)])
-        figures = dict(zip(FIGURES, extras.tolist(), strict=True))
-        norm = float(gradient.norm())
+
+        shared = share * torch.stack([*losses, error]).detach().double().cpu()
+        mine = torch.tensor(
+            [float(stop), float(save and self.group.rank == 0), self.cpu_lap()], dtype=torch.float64
+        )
+        summed = self.group.all_reduce(torch.cat([shared, mine])).tolist()
+        figures = dict(zip(FIGURES, summed, strict=True))
+        norm = flat.reduce()
+        self.timer.lap("reduce")
         if math.isfinite(norm) and math.isfinite(figures["loss"]):
-            rate = self.update(gradient, norm)
-            shown = {name: figures[name] for name in REPORTED}
-            self.reporter.add(training.batch, seen, {**shown, "gradient_norm": norm, "learning_rate": rate})
+            self.update(now, norm)
+            shown = {name: figures[name] for name in (*LOSSES, "error")}
+            extra = {"gradient_norm": norm, "lr": now.lr, "shampoo_lr": now.shampoo_lr}
+            self.reporter.add(now.stage.batch_size, progress.images, {**shown, **extra})
         else:
-            self.skip()
-        progress.images += training.batch
+            self.skip(now)
+        self.timer.lap("update")
+
+        progress.images += now.stage.batch_size
         progress.step += 1
         progress.cpu_seconds += figures["cpu_seconds"]
         progress.seconds += self.wall_lap()
-        return bool(figures["stop"])
+        return figures["stop"] > 0, figures["save"] > 0
 
-    def batch_of(self, seen: int, parts: bool = False) -> Batch:
-        """This process's share of the batch after `seen` images."""
-        training = self.experiment.training
-        indices = image_indices(self.experiment.seed, len(self.task), seen, seen + training.batch)[self.part]
-        single, spread = single_share(training, seen), spread_share(training, seen)
-        batch = self.task.batch(indices, annotations=parts, single_objects=single, spread=spread)
-        return on_device(batch, self.group.device)
+    def begin(self, now: Moment) -> None:
+        """Begin a further stage: change the weights as it says; the optimisers and averages go on otherwise."""
+        stage, flat = now.stage, self.flat
+        if stage.attention_scale != 1 or stage.read_window != 1:
+            if self.group.rank == 0 or not flat.shared:
+                begin_stage(self.model, stage)
+            flat.synchronise(flat.values)
+            flat.average[flat.own] = flat.values[flat.own]
+        if uses_shampoo(stage) != self.optimisers.uses_shampoo:
+            self.optimisers = Optimisers(self.model, flat, uses_shampoo(stage))
+        self.progress.stage = now.index
+        self.reporter.say(f"Stage {now.index + 1} of {len(self.experiment.stages)}.")
 
-    def loss(self, seen: int) -> LossConfig:
-        """How the parts of the loss are weighted after `seen` images."""
-        loss = self.experiment.loss
-        weight = loss.reconstruction_weight * reconstruction_share(self.experiment.training, seen)
-        return dataclasses.replace(loss, reconstruction_weight=weight)
+    def next_batch(self, now: Moment) -> Batch:
+        """This process's share of a batch; with selection, the hardest of its candidates."""
+        stage = now.stage
+        part = share_of(self.group.rank, self.group.size, stage.batch_size)
+        drawn = slice(now.drawn + stage.select * part.start, now.drawn + stage.select * part.stop)
+        indices = image_indices(self.experiment.seed, len(self.task), drawn.start, drawn.stop)
+        batch = self.task.batch(
+            indices,
+            annotations=now.weights.attention_supervision > 0,
+            single_objects=now.single_objects,
+            spread=now.spread,
+        ).to(self.group.device)
+        return batch if stage.select == 1 else batch.take(self.hardest(batch, part.stop - part.start, now))
 
-    def update(self, gradient: Tensor, norm: float) -> float:
-        """Move the weights, and their averages after them; returns the learning rate."""
-        training, progress, state = self.experiment.training, self.progress, self.state
-        if norm > training.clip:  # into memory of our own: others are reading the sum as well
-            gradient = torch.mul(gradient, training.clip / norm, out=state.channel.mine[: len(gradient)])
-        state.parameters.values.grad = gradient
-        rate = learning_rate(training, progress.images)
-        state.optimiser.param_groups[0]["lr"] = rate
-        with slower(self.slow, training.attention_rate), self.whitened(rate):
-            state.optimiser.step()
-        state.average.lerp_(state.parameters.values.data, 1 - average_decay(training, progress.step))
-        progress.skipped_in_a_row = 0
-        return rate
+    @torch.no_grad()
+    def hardest(self, candidates: Batch, count: int, now: Moment) -> Tensor:
+        """Positions [count] of the candidates of the highest loss; `count` at a time, so that one size is compiled."""
+        losses = []
+        for start in range(0, len(candidates), count):
+            part = candidates.take(torch.arange(start, start + count, device=candidates.images.device))
+            trace = self.model(part.images, glimpses=now.glimpses)
+            losses.append(image_losses(trace, part, self.experiment.loss))
+        return torch.cat(losses).topk(count).indices
 
-    def whitened(self, rate: float) -> AbstractContextManager[None]:
-        """A block whose steps of the large matrices are whitened, if the settings say so."""
-        whitening, training = self.state.whitening, self.experiment.training
-        if whitening is None:
-            return nullcontext()
-        return whitening.instead(training.whitening * rate / training.learning_rate, self.progress.step)
+    def update(self, now: Moment, norm: float) -> None:
+        """Clip the gradient, move the own weights and their averages, and let the others have them."""
+        flat, stage = self.flat, now.stage
+        if norm > stage.grad_clip:
+            flat.gradient[flat.own] *= stage.grad_clip / norm
+        self.optimisers.step(stage, now.lr, now.shampoo_lr)
+        decay = ema_decay(stage, self.progress.step)
+        flat.average[flat.own].lerp_(flat.values[flat.own], 1 - decay)
+        flat.synchronise(flat.values)
+        self.progress.skipped_in_a_row = 0
 
-    def skip(self) -> None:
+    def skip(self, now: Moment) -> None:
         """Leave out a step that is not finite; too many in a row mean that the run has diverged."""
-        self.progress.skipped += 1
-        self.progress.skipped_in_a_row += 1
-        if self.progress.skipped_in_a_row >= MOST_BAD_STEPS:
-            raise Diverged(
-                f"The loss or its gradient was not finite in {MOST_BAD_STEPS} steps in a row: the run has "
-                "diverged. Train again with a lower --training.learning-rate or a lower --training.clip."
-            )
+        progress = self.progress
+        progress.skipped += 1
+        progress.skipped_in_a_row += 1
+        if progress.skipped_in_a_row < MOST_BAD_STEPS:
+            return
+        first_bad = progress.images - (MOST_BAD_STEPS - 1) * now.stage.batch_size
+        # A step of finite loss may have ruined the weights, and those may just have been saved.
+        good = None if self.folder is None else self.folder.checkpoints.drop_from(first_bad)
+        raise Diverged(
+            f"The loss or its gradient was not finite in {MOST_BAD_STEPS} steps in a row: the run has diverged. "
+            "Train again with a lower lr, shampoo_lr or grad_clip."
+            + ("" if good is None else f" The last good checkpoint is that of {good:,} images.")
+        )
 
     def validate(self) -> None:
         """Score the averaged weights on the validation split; keep them if they are the best so far."""
-        progress = self.progress
-        started = time.monotonic()
-        with self.state.parameters.holding(self.state.average):
-            task = make_task(self.experiment.task, "validation", FIXED_SEED)
-            result = self.score(task, np.arange(min(self.experiment.training.validate_images, len(task))))
+        progress, started = self.progress, time.monotonic()
+        task = make_task(self.experiment.task, "validation", FIXED_SEED)
+        with self.flat.holding(self.flat.average):
+            result = self.score(task, np.arange(min(self.experiment.run.validate_images, len(task))))
             progress.validated_images, progress.validation_error = progress.images, result.exact_error
-            progress.validations_since_best += 1
-            if result.exact_error < progress.best_error and self.keeper.save_best():
+            if result.exact_error < progress.best_error and self.save_best():
                 progress.best_error, progress.best_images = result.exact_error, progress.images
-                progress.validations_since_best = 0
         figures = {
+            "cpu_seconds": progress.cpu_seconds,
             "validation_error": result.exact_error,
             "validation_object_error": result.object_error,
             "silent_glimpses": result.silent_glimpses,
         }
-        spent = {"step": progress.step, "images": progress.images, "cpu_seconds": progress.cpu_seconds}
-        self.reporter.write({**spent, **figures})
+        self.reporter.write({**self.where(), **figures})
         self.reporter.pause(time.monotonic() - started)
 
     def score(self, task: Task, indices: NDArray[np.int64]) -> ErrorCounter:
         """Score the weights the model holds on these images, which the processes share among them."""
-        mine = indices[share(self.group.rank, self.group.size, len(indices))]
-        size = self.part.stop - self.part.start  # as in training, so that the compiled step is for one size
-        return count_errors(self.model, task, mine, size, device=self.group.device).combined(self.group.sum)
-
-    def out_of_patience(self) -> bool:
-        """Whether validation has not become better for too long."""
-        return 0 < self.experiment.training.patience <= self.progress.validations_since_best
-
-    def conclude(self) -> None:
-        """Validate once more and save all there is."""
-        if self.progress.validated_images != self.progress.images:
-            self.validate()
-        self.keeper.save()
-        with self.state.parameters.holding(self.state.average):
-            self.keeper.save_weights("last")
+        mine = indices[share_of(self.group.rank, self.group.size, len(indices))]
+        batch_size = self.experiment.stages[self.progress.stage].batch_size
+        part = share_of(self.group.rank, self.group.size, batch_size)
+        size = part.stop - part.start  # as in training, so that the compiled step is for one size
+        counter = count_errors(self.model, task, mine, size, device=self.group.device)
+        return counter.combined(self.group.all_reduce)
 
     def finish(self) -> dict[str, Any]:
-        """Score the last and the best weights on the test split, and sum up."""
-        progress = self.progress
-        tests = self.test()
+        """Score the last and the best weights on the test split, and sum up; the summary marks the run as ended."""
+        progress, flat, tests = self.progress, self.flat, {}
+        if self.experiment.run.test_images:
+            task = make_task(self.experiment.task, "test", FIXED_SEED)
+            indices = sample(task, self.experiment.run.test_images)
+            with flat.holding(flat.average):
+                tests["last"] = tests["best"] = self.score(task, indices)
+            if progress.best_images != progress.images:
+                with flat.holding(self.best_weights()):
+                    tests["best"] = self.score(task, indices)
         progress.seconds += self.wall_lap()
-        progress.cpu_seconds += float(self.group.sum(torch.tensor([self.cpu_lap()], dtype=torch.float64)))
-        return self.keeper.sum_up(dataclasses.asdict(progress), tests)
+        progress.cpu_seconds += float(
+            self.group.all_reduce(torch.tensor([self.cpu_lap()], dtype=torch.float64))
+        )
+        summary = {
+            "name": self.experiment.name,
+            "seed": self.experiment.seed,
+            **dataclasses.asdict(progress),
+            "test": {which: result.figures() for which, result in tests.items()},
+            "versions": versions(),
+            "commit": self.commit,
+            "config": self.experiment.to_dict(),
+        }
+        if self.folder is not None:
+            self.folder.write_summary(summary)
+            where = f"{self.folder.path} holds weights/best, weights/last and summary.json."
+            self.reporter.say(f"Done{_told(tests.get('best'))}. {where}")
+        return summary
 
-    def test(self) -> dict[str, ErrorCounter]:
-        """Score the last and the best weights on the test split, unless the settings say not to."""
-        if self.experiment.training.test_images == 0:
-            return {}
-        task = make_task(self.experiment.task, "test", FIXED_SEED)
-        indices = sample(task, self.experiment.training.test_images)
-        with self.state.parameters.holding(self.state.average):
-            last = self.score(task, indices)
-        if self.progress.best_images == self.progress.images:
-            return {"last": last, "best": last}
-        with self.state.parameters.holding(self.keeper.best_weights()):
-            return {"last": last, "best": self.score(task, indices)}
+    # What is written to disk, by the first process; all take part, for each knows its own share.
+
+    def save(self, insist: bool = True) -> None:
+        """Write a checkpoint; without `insist` a failure is only worth a warning, as the next may succeed."""
+        started = time.monotonic()
+        tensors = self.tensors()
+        if self.folder is not None:
+            try:
+                self.folder.checkpoints.save(Checkpoint(tensors, dataclasses.asdict(self.progress)))
+            except CheckpointError as error:
+                if insist:
+                    raise
+                self.reporter.say(f"warning: {error} Training goes on and will try again.")
+        self.saved = time.monotonic()
+        self.reporter.pause(self.saved - started)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All that changes during a run, from all processes, by name."""
+        flat, group = self.flat, self.group
+        flat.synchronise(flat.average)
+        kept = {"random_state": torch.get_rng_state()}
+        for kind, values in (("model", flat.values), ("average", flat.average)):
+            kept |= {f"{kind}.{name}": view for name, view in flat.unflatten(values).items()}
+        for rank in range(group.size):
+            own = self.optimisers.tensors() if rank == group.rank else {}
+            shapes = group.broadcast_json(
+                {
+                    name: (list(value.shape), str(value.dtype).removeprefix("torch."))
+                    for name, value in own.items()
+                },
+                rank,
+            )
+            for name, (shape, dtype) in shapes.items():
+                value = own[name].clone() if own else torch.empty(shape, dtype=getattr(torch, dtype))
+                kept[name] = group.broadcast(value, rank)
+        return kept
+
+    def restore(self, checkpoint: Checkpoint | None) -> None:
+        """Take over a checkpoint; the first process has read it and sends each tensor to the others."""
+        flat, group = self.flat, self.group
+        places = {
+            f"{kind}.{name}": view
+            for kind, values in (("model", flat.values), ("average", flat.average))
+            for name, view in flat.unflatten(values).items()
+        } | self.optimisers.tensors()
+        given = checkpoint.tensors if checkpoint else {}
+        shapes = group.broadcast_json(
+            {
+                name: (list(value.shape), str(value.dtype).removeprefix("torch."))
+                for name, value in given.items()
+            }
+        )
+        for name, place in places.items():
+            if name not in shapes or shapes[name][0] != list(place.shape):
+                raise OcraError(
+                    f"The checkpoint does not fit its config.json ({name} differs); put back what that said, or "
+                    "fine-tune the run's weights in a new run (--stages.0.init-from)."
+                )
+        for name, (shape, dtype) in shapes.items():
+            value = given[name].clone() if given else torch.empty(shape, dtype=getattr(torch, dtype))
+            value = group.broadcast(value)
+            if name in places:
+                places[name].copy_(value)
+            elif name == "random_state":
+                torch.set_rng_state(value)
+        group.barrier()
+
+    def save_weights(self, which: str) -> None:
+        """Write the weights the model holds where others can load them."""
+        if self.folder is None:
+            return
+        progress = self.progress
+        info = info_of(
+            self.experiment, self.task, images=progress.images, validation_error=progress.validation_error
+        )
+        try:
+            self.model.save_pretrained(self.folder.weights(which), info=info)
+        except (OSError, OcraError) as error:
+            raise OcraError(f"The {which} weights could not be saved: {str(error).rstrip('.')}.") from None
+
+    def save_best(self) -> bool:
+        """Write the weights the model holds as the best so far; all processes learn whether there was room."""
+        failure = None
+        try:
+            self.save_weights("best")
+        except OcraError as error:
+            failure = str(error)
+            self.reporter.say(f"warning: {error} Training goes on and will try again.")
+        return self.group.broadcast_json(failure) is None
+
+    def best_weights(self) -> Tensor:
+        """The best weights so far as one flat tensor, read by the first process."""
+        flat = torch.zeros_like(self.flat.average)
+        if self.folder is not None:
+            best = load(self.folder.weights("best")).state_dict()
+            for name, place in self.flat.unflatten(flat).items():
+                place.copy_(best[name])
+        return self.group.broadcast(flat)
+
+    def where(self) -> dict[str, Any]:
+        """What every line of the log begins with; stages are counted from 1."""
+        return {"step": self.progress.step, "images": self.progress.images, "stage": self.progress.stage + 1}
+
+    def how_to_resume(self) -> str:
+        """Where the newest checkpoint is, and how to go on from it."""
+        if self.folder is None:
+            return "Continue with ocra train --resume and the folder of the run."
+        saved = self.folder.checkpoints.newest()
+        path = shlex.quote(str(self.folder.path))
+        return f"Saved at {saved or 0:,} images; continue with: ocra train --resume {path}"
 
     def wall_lap(self) -> float:
         """Seconds since the last call."""
@@ -272,6 +417,10 @@ class Run:
         return self.cpu - last
 
 
-def _afresh(experiment: Experiment) -> Experiment:
-    """The same experiment from random weights."""
-    return dataclasses.replace(experiment, training=dataclasses.replace(experiment.training, start_from=None))
+def _told(test: ErrorCounter | None) -> str:
+    """What a test found, in a few words."""
+    if test is None:
+        return ""
+    figures = test.figures()
+    low, high = figures["exact_error_interval"]
+    return f": exact error {figures['exact_error']:.2%} ({low:.2%} to {high:.2%}) on {figures['n']:,} test images"

@@ -20,12 +20,11 @@ from matplotlib.figure import Figure
 from ocra.data import Task, make_task
 from ocra.errors import OcraError, UsageError
 from ocra.evaluation import Evaluation, evaluate
+from ocra.experiment import Experiment
 from ocra.files import write_text_atomically
 from ocra.images.reading import endings
 from ocra.model.ocra import OCRA
-from ocra.prediction import load
-from ocra.presets import Experiment
-from ocra.training.folder import read_spec
+from ocra.training.checkpoint import read_experiment
 from ocra.training.logging import read_log
 from ocra.viz.curves import Curve, draw_curves, to_svg
 from ocra.viz.figure import draw_look
@@ -42,16 +41,11 @@ LOSSES = {
 
 
 def report(
-    run: str | os.PathLike[str],
-    out: str | os.PathLike[str] = "report.html",
-    *,
-    images: int = 2_000,
-    device: str | None = None,
+    run: str | os.PathLike[str], out: str | os.PathLike[str] = "report.html", *, images: int = 2_000
 ) -> Path:
     """Write one self-contained HTML page about the run in a folder, and return its path.
 
     images: how many test images the best weights are scored on for confusions and samples; 0: none of that.
-    device: cpu, cuda or mps, where that is done.
     A run that is still going on, or whose data cannot be found, gets the page without what is missing.
     """
     endings(out, (".html", ".htm"))
@@ -62,13 +56,13 @@ def report(
         raise OcraError(
             f"{folder} holds no run: there is no config.json in it. Give the folder of 'ocra train'."
         )
-    experiment, log = read_spec(folder / "config.json"), read_log(folder / "log.jsonl")
+    experiment, log = read_experiment(folder / "config.json"), read_log(folder / "log.jsonl")
     summary = _read_summary(folder / "summary.json")
     parts = [
         _heading(folder, experiment, log, summary),
         _section("Curves", _curves(log)),
         _section("Final figures", _final_figures(summary)),
-        *_about_weights(folder, experiment, images, device),
+        *_about_weights(folder, experiment, images),
         _section("Config", *_config(experiment, summary)),
     ]
     try:
@@ -107,7 +101,7 @@ def _heading(folder: Path, experiment: Experiment, log: Log, summary: dict[str, 
     if experiment.paper_error:
         remark = "mean ± sd of five runs" if "±" in experiment.paper_error else "quoted"
         figures.append(("the paper", f"{experiment.paper_error} %", remark))
-    planned = experiment.training.images
+    planned = experiment.images
     figures.append(("images seen", f"{seen:,}", f"{seen / planned:.0%} of {planned:,}"))
     if "cpu_seconds" in summary:
         wall = f"{summary.get('seconds', 0) / 3600:.2f} h on the clock"
@@ -115,8 +109,8 @@ def _heading(folder: Path, experiment: Experiment, log: Log, summary: dict[str, 
     if speeds:
         figures.append(("speed", f"{np.median(speeds):.0f} / s", "images in training, median"))
     about = f"{experiment.description.rstrip('.')}. " if experiment.description else ""
-    if experiment.training.start_from:
-        source = Path(experiment.training.start_from).name
+    if experiment.stages[0].init_from:
+        source = Path(experiment.stages[0].init_from).name
         about += f"Fine-tuned from the weights {source}, whose images and hours are not counted here. "
     about += f"Seed {experiment.seed}, {'finished' if summary else 'not finished'}."
     title = escape(f"{experiment.name} · {folder.name}")
@@ -165,13 +159,13 @@ def _final_figures(summary: dict[str, Any]) -> str:
     return _table("Measured by the run at its end", head, rows) if rows else ""
 
 
-def _about_weights(folder: Path, experiment: Experiment, images: int, device: str | None) -> list[str]:
+def _about_weights(folder: Path, experiment: Experiment, images: int) -> list[str]:
     """What the best weights do with test images; a sentence where that cannot be shown."""
     weights = folder / "weights" / "best"
     if images < 1 or not weights.is_dir():
         return []
     try:
-        model = load(weights, device)
+        model = OCRA.from_pretrained(str(weights))
         task = make_task(experiment.task, "test", 0)
         result = evaluate(model, task, images=images)
     except OcraError as error:

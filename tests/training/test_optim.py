@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from ocra.training.channel import Channel, SharedMatrices
+from ocra.training.initialise import build_model
 from tiny_runs import tiny, write_config
 
 import ocra
 from ocra.errors import OcraError
-from ocra.training.channel import Channel, SharedMatrices
 from ocra.training.distributed import Group, PeerLost
-from ocra.training.initialise import build_model
 from ocra.training.optim import Whitening, inverse_root, of_equal_length
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
+from ocra.guidance import CLOSE, WHOLE, check_guidance, guide_loss
 
 from ocra.data.task import Annotations, Batch
 from ocra.errors import OcraError
-from ocra.guidance import CLOSE, WHOLE, check_guidance, guide_loss
 from ocra.losses import LossConfig, compute_losses
 from ocra.model.trace import Trace, Windows
 

@@ -1,0 +1,31 @@
+from ocra.config import ModelConfig as ModelConfig
+from ocra.data import SVHN as SVHN
+from ocra.data import Batch as Batch
+from ocra.data import ClutteredMNIST as ClutteredMNIST
+from ocra.data import FolderTask as FolderTask
+from ocra.data import MultiMNIST as MultiMNIST
+from ocra.data import Task as Task
+from ocra.data import TaskConfig as TaskConfig
+from ocra.data import get_task as get_task
+from ocra.data import make_task as make_task
+from ocra.data import register_task as register_task
+from ocra.data import task_config as task_config
+from ocra.errors import OcraError as OcraError
+from ocra.evaluation import evaluate as evaluate
+from ocra.experiment import Experiment as Experiment
+from ocra.experiment import RunConfig as RunConfig
+from ocra.experiment import Stage as Stage
+from ocra.losses import LossConfig as LossConfig
+from ocra.model import OCRA as OCRA
+from ocra.model import Lesion as Lesion
+from ocra.model import Trace as Trace
+from ocra.model import Windows as Windows
+from ocra.prediction import predict as predict
+from ocra.presets import PRESETS as PRESETS
+from ocra.presets import preset as preset
+from ocra.training.run import resume as resume
+from ocra.training.run import train as train
+from ocra.viz import look as look
+from ocra.viz.report import report as report
+
+__version__: str

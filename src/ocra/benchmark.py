@@ -1,0 +1,376 @@
+"""How fast the trainer's own step and inference are on this machine, beside what its matrix products could do."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from numpy.typing import NDArray
+
+from ocra.config import ModelConfig
+from ocra.data.task import Batch, Task, TaskConfig, make_task
+from ocra.errors import OcraError, UsageError
+from ocra.experiment import Experiment
+from ocra.files import cores
+from ocra.losses import LossWeights, compute_losses
+from ocra.model.ocra import OCRA
+from ocra.model.reference import reference_pass
+from ocra.presets import preset
+from ocra.training.distributed import Group
+from ocra.training.logging import Reporter
+from ocra.training.trainer import Trainer
+
+MAIN_PRESETS = ("multimnist-3", "multimnist-10", "cluttered-5", "svhn-12")
+MODES = ("train", "inference")
+FORMULA = "share of peak = 2 · multiply-adds · (3 if training else 1) · images/s / GEMM FLOP/s"
+PLAIN_SECONDS = 4.0  # the baseline needs no compiler and varies little
+GEMM_SIZE, GEMM_SECONDS = 1024, 1.0
+WORKER = "from ocra.benchmark import work; work()"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the benchmark."""
+
+    preset: str
+    mode: str
+    precision: str
+    batch_size: int
+    """Images in one step, over all processes together."""
+    processes: int
+    images_per_second: float
+    share_of_peak: float
+    """Of the float32 matrix-product speed of as many processes at the same time."""
+    times_plain: float | None
+    """Against the paper's pseudocode written plainly: one process, a thread for each core, the same batch."""
+    peak_memory_mb: float
+    """Of the largest process."""
+    first_step_seconds: float
+    """Compilation, or its cached result, and one step."""
+    gemm_gflops: float
+    parts: dict[str, float] = field(default_factory=dict)
+    """Share of the training step that each of its parts takes."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a measuring process does, and its place among the others that run at the same time."""
+
+    experiment: dict[str, Any]
+    mode: str
+    batch_size: int  # over all processes together
+    seconds: float
+    plain: bool = False  # the paper's pseudocode in place of the model
+    threads: int = 1
+    rank: int = 0
+    size: int = 1
+    store: str = ""  # file through which the processes meet
+
+
+def measure_all(
+    presets: Sequence[str] = MAIN_PRESETS,
+    modes: Sequence[str] = MODES,
+    *,
+    seconds: float = 10.0,
+    batch_size: int = 128,
+    processes: int = 0,
+    precision: str = "fp32",
+    compile: bool = True,
+    plain: bool = True,
+    progress: Callable[[str], None] = lambda line: None,
+) -> list[Row]:
+    """Measure presets in modes; with `plain` also against the pseudocode."""
+    if not 0 < seconds < math.inf:
+        raise UsageError(f"--seconds must be a number above 0, not {seconds:g}.")
+    if processes < 0:
+        raise UsageError(f"--processes must be at least 1, or 0 for one on each core, not {processes}.")
+    if batch_size < 1:
+        raise UsageError(f"--batch-size must be at least 1, not {batch_size}.")
+    # Left to us, as many as can share the batch equally.
+    count = processes or max(n for n in range(1, cores() + 1) if batch_size % n == 0)
+    if batch_size % count:
+        raise UsageError(f"{count} processes cannot share a batch of {batch_size} images equally.")
+    experiments = [preset(name) for name in presets]  # all names are checked before anything is measured
+    rows = []
+    for experiment in experiments:
+        run = replace(experiment.run, precision=precision, compile=compile)  # type: ignore[arg-type]
+        for mode in modes:
+            progress(f"{experiment.name}, {mode}")
+            rows.append(measure(replace(experiment, run=run), mode, batch_size, count, seconds, plain))
+    return rows
+
+
+def measure(
+    experiment: Experiment, mode: str, batch_size: int, processes: int, seconds: float, plain: bool
+) -> Row:
+    """Measure one experiment in one mode."""
+    job = Job(offline(experiment, batch_size).to_dict(), mode, batch_size, seconds, size=processes)
+    results = run_jobs([replace(job, rank=rank) for rank in range(processes)])
+    speed = sum(result["images"] / result["seconds"] for result in results)
+    gemm = sum(result["gemm_gflops"] for result in results)
+    ratio = None
+    if plain:
+        alone = replace(job, plain=True, threads=cores(), size=1, seconds=min(seconds, PLAIN_SECONDS))
+        (result,) = run_jobs([alone])
+        ratio = speed * result["seconds"] / result["images"]
+    operations = multiply_adds(experiment.model) * (3 if mode == "train" else 1)
+    return Row(
+        preset=experiment.name,
+        mode=mode,
+        precision=experiment.run.precision,
+        batch_size=batch_size,
+        processes=processes,
+        images_per_second=speed,
+        share_of_peak=2 * operations * speed / (gemm * 1e9),
+        times_plain=ratio,
+        peak_memory_mb=max(result["peak_memory_mb"] for result in results),
+        first_step_seconds=max(result["first_step_seconds"] for result in results),
+        gemm_gflops=gemm,
+        parts=results[0]["parts"],
+    )
+
+
+def offline(experiment: Experiment, batch_size: int) -> Experiment:
+    """The main stage of an experiment on images that need no data set: glyph digits, or noise for photographs."""
+    model = experiment.model
+    noise = Noise.Config(model.image_shape, model.classes, model.readout_digits, model.readout_classes)
+    stage = experiment.stages[-1]
+    stage = replace(stage, images=10**9, batch_size=batch_size, init_from=None, select=1, glimpses=None)
+    return replace(experiment, task=experiment.task.offline() or noise, stages=(stage,))
+
+
+def run_jobs(jobs: Sequence[Job]) -> list[dict[str, Any]]:
+    """Run jobs at the same time, one process each."""
+    with tempfile.TemporaryDirectory() as folder, _started(folder, jobs) as workers:
+        results = []
+        for worker in workers:
+            output, errors = worker.communicate()
+            if worker.returncode:
+                reason = (errors.strip().splitlines() or ["no message"])[-1]
+                raise OcraError(f"A measuring process failed: {reason}")
+            results.append(json.loads(output.splitlines()[-1]))
+        return results
+
+
+@contextmanager
+def _started(folder: str, jobs: Sequence[Job]) -> Iterator[list[subprocess.Popen[str]]]:
+    """The processes of the jobs; whatever happens, none of them outlives the block."""
+    store, pipe = str(Path(folder) / "store"), subprocess.PIPE
+    workers = [
+        subprocess.Popen(
+            [sys.executable, "-c", WORKER, json.dumps(asdict(replace(job, store=store)))],
+            stdout=pipe, stderr=pipe, text=True,
+        )
+        for job in jobs
+    ]  # fmt: skip
+    try:
+        yield workers
+    finally:
+        for worker in workers:
+            worker.kill()
+
+
+def work() -> None:
+    """One measuring process: measures the job that is its argument, as JSON, and prints what it found."""
+    job = Job(**json.loads(sys.argv[1]))
+    torch.set_num_threads(job.threads)
+    torch.set_flush_denormal(True)
+    if job.size > 1:
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo0" if sys.platform == "darwin" else "lo")
+        dist.init_process_group("gloo", init_method=f"file://{job.store}", rank=job.rank, world_size=job.size)
+    group = Group(job.rank, job.size)
+    gemm_before = _gemm_gflops(group)
+    step, parts = _step(job, group)
+    before = time.monotonic()
+    step()
+    first = time.monotonic() - before
+    step()
+    steps, seconds = _repeat(step, job, group, parts)
+    gemm_after = _gemm_gflops(group)  # the speed of a shared machine changes from minute to minute
+    found = {
+        "images": steps * job.batch_size // job.size,
+        "seconds": seconds,
+        "first_step_seconds": first,
+        "gemm_gflops": (gemm_before + gemm_after) / 2,
+        "peak_memory_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "parts": {name: round(value / sum(parts.values()), 4) for name, value in parts.items()},
+    }
+    print(json.dumps(found), flush=True)
+    with suppress(OcraError):  # a process that left first would break the last message to the others
+        group.barrier()
+
+
+def _gemm_gflops(group: Group) -> float:
+    """What this process gets out of a square matrix product while the others do the same."""
+    left, right = torch.randn(GEMM_SIZE, GEMM_SIZE), torch.randn(GEMM_SIZE, GEMM_SIZE)
+    left @ right
+    group.barrier()
+    start, count = time.monotonic(), 0
+    while (elapsed := time.monotonic() - start) < GEMM_SECONDS:
+        left @ right
+        count += 1
+    return 2 * GEMM_SIZE**3 * count / elapsed / 1e9
+
+
+def _step(job: Job, group: Group) -> tuple[Callable[[], object], dict[str, float]]:
+    """What is repeated: the trainer's own step, a pass without gradients, or the pseudocode's; and its parts' times."""
+    experiment = Experiment.from_dict(job.experiment)
+    if job.mode == "train" and not job.plain:
+        trainer = Trainer(experiment, group, None, Reporter(None))
+        return trainer.step, trainer.timer.seconds
+    batch = make_task(experiment.task, "train").batch(np.arange(job.batch_size // job.size))
+    torch.manual_seed(0)
+    model = OCRA(experiment.model)
+    if job.mode == "inference":
+        model.eval()
+        if experiment.run.compile and not job.plain:
+            model.compile_step()
+        return torch.inference_mode()(
+            lambda: reference_pass(model, batch.images) if job.plain else model(batch.images)
+        ), {}
+    optimiser = torch.optim.Adam(model.parameters())
+
+    def plain_step() -> None:
+        optimiser.zero_grad()
+        trace = reference_pass(model, batch.images, attended=experiment.loss.needs_attended)
+        compute_losses(trace, batch, experiment.loss, LossWeights()).total.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 10.0)
+        optimiser.step()
+
+    return plain_step, {}
+
+
+def _repeat(step: Callable[[], object], job: Job, group: Group, parts: dict[str, float]) -> tuple[int, float]:
+    """Repeat a step for the time asked for; processes that train together stop after the same step."""
+    group.barrier()
+    parts.clear()
+    start, count = time.monotonic(), 0
+    while True:
+        step()
+        count += 1
+        elapsed = time.monotonic() - start
+        late = torch.tensor([float(elapsed > job.seconds)])
+        if group.broadcast(late) if job.mode == "train" else late:
+            return count, elapsed
+
+
+@dataclass(frozen=True)
+class NoiseConfig(TaskConfig):
+    """Noise in the shape of a model's images."""
+
+    shape: tuple[int, int, int] = (1, 36, 36)
+    classes: int = 10
+    digits: int = 0
+    digit_classes: int = 11
+
+
+class Noise(Task):
+    """Stands in for photographs where only the time counts."""
+
+    Config = NoiseConfig
+    config: NoiseConfig
+
+    def __init__(self, config: TaskConfig | None = None, split: str = "train", seed: int = 0) -> None:
+        super().__init__(config, split, seed)
+        self.image_shape = self.config.shape
+        self.class_names = tuple(str(number) for number in range(self.config.classes))
+        self.sequence_length = self.config.digits  # type: ignore[misc]
+
+    def __len__(self) -> int:
+        return 1_000
+
+    def make(self, indices: NDArray[np.int64], **_: Any) -> Batch:
+        """The same noise whatever the indices are."""
+        noise = torch.Generator().manual_seed(0)
+        images = torch.rand(len(indices), *self.image_shape, generator=noise)
+        counts = torch.zeros(len(indices), self.config.classes)
+        counts[:, :2] = 1
+        digits = self.config.digits
+        return Batch(
+            images,
+            counts,
+            torch.full((len(indices), digits), self.config.digit_classes - 1) if digits else None,
+        )
+
+
+def measure_data(seconds: float = 1.0, batch_size: int = 128) -> dict[str, float]:
+    """Images per second that one core makes of the tasks that need no data set, from glyph digits."""
+    speeds: dict[str, float] = {}
+    for name in MAIN_PRESETS:
+        config = preset(name).task.offline()
+        if config is None or config.name in speeds:
+            continue
+        task = make_task(config, "train")
+        task.batch(np.arange(batch_size))
+        start, count = time.process_time(), 0
+        while (elapsed := time.process_time() - start) < seconds:
+            task.batch(np.arange(count, count + batch_size))
+            count += batch_size
+        speeds[config.name] = count / elapsed
+    return speeds
+
+
+def measure_scaling(seconds: float = 2.0) -> dict[str, list[tuple[int, float]]]:
+    """Milliseconds of a training step, uncompiled in one process, against glimpses, batch and image area."""
+    base, cluttered = preset("multimnist-3"), preset("cluttered-5")
+
+    def step_time(experiment: Experiment, batch_size: int) -> float:
+        experiment = replace(experiment, run=replace(experiment.run, compile=False))
+        (result,) = run_jobs([Job(offline(experiment, batch_size).to_dict(), "train", batch_size, seconds)])
+        return 1000 * result["seconds"] / (result["images"] / batch_size)
+
+    def looking(glimpses: int) -> Experiment:
+        return replace(base, model=replace(base.model, glimpses=glimpses))
+
+    def sized(side: int) -> Experiment:
+        model = replace(cluttered.model, height=side, width=side)
+        return replace(cluttered, model=model, task=replace(cluttered.task, size=side))  # type: ignore[call-arg]
+
+    return {
+        "glimpses": [(n, step_time(looking(n), 64)) for n in (2, 4, 8)],
+        "batch": [(n, step_time(base, n)) for n in (32, 64, 128)],
+        "pixels": [(side * side, step_time(sized(side), 32)) for side in (50, 100, 150)],
+    }
+
+
+def multiply_adds(config: ModelConfig) -> int:
+    """Multiply-adds of one image's pass forward: matrix products, convolutions and routing, nothing else.
+
+    A training step is counted as three passes: forward, gradient of the inputs, gradient of the weights.
+    The first glimpse needs no product with the hidden states, which are zero.
+    """
+    hidden, latent = config.hidden, config.object_capsules * config.capsule_size
+    primary = config.primary_capsules * config.primary_size
+    height, width, read, write = config.height, config.width, config.glimpse_size, config.write_size
+    rows, columns = (read, read) if config.attention else (height, width)
+    convolutions = rows * columns * config.filters * config.channels * 25
+    convolutions += (rows // 2) * (columns // 2) * config.filters**2 * 9
+    if config.capsules:  # votes, then weighted sums and agreements
+        objects = primary * latent + (2 * config.routings - 1) * config.primary_capsules * latent
+    else:
+        objects = primary * latent + latent * config.object_capsules
+    if config.attention:
+        written = config.channels * write**2
+        reading = read * height * width + read * read * width
+        writing = write * write * width + height * write * width
+        attention = config.channels * (reading + writing) + 2 * 4 * hidden
+    else:
+        written, attention = config.channels * height * width, 0
+    inputs = config.features + (hidden if config.feedback else 0)
+    lstms = 4 * hidden * (inputs + latent)
+    glimpse = convolutions + lstms + hidden * primary + objects + hidden * written + attention
+    return config.glimpses * glimpse + (config.glimpses - 1) * 2 * 4 * hidden * hidden

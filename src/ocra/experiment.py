@@ -1,0 +1,238 @@
+"""An experiment is data: a network, a task, a loss, and the stages of training that make its weights."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from ocra.config import ModelConfig, check_numbers, check_switches, check_whole_numbers, from_dict
+from ocra.data.task import TaskConfig, make_task, task_config
+from ocra.errors import OcraError
+from ocra.losses import LossConfig
+
+Ramp = float | tuple[float, float]
+"""A value that stays, or the values at the start and at the end of a stage."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One stage of a run. A pair of values is the start and the end of the stage; a single value stays."""
+
+    images: int = 1_300_000
+    """Images to train on, counted with repetition; 3e6 may be written for 3000000. Rounded up to whole batches."""
+    batch_size: int = 64
+    """Images in one step, over all processes together."""
+    lr: Ramp = (4e-3, 0.0)
+    """Adam's learning rate."""
+    shampoo_lr: Ramp = (0.015, 0.0)
+    """Learning rate of one-sided Shampoo for the LSTMs and the primary capsules. 0: Adam for all."""
+    schedule: Literal["cosine", "linear"] = "cosine"
+    """How the learning rates go from start to end; all other pairs of values go linearly."""
+    warmup_images: int = 0
+    """Images at the start of the stage over which the learning rates rise from zero."""
+    attention_lr_mult: float = 1.0
+    """Learning rate of the two attention layers, relative to the others'."""
+    beta2: float = 0.99
+    """Adam's β₂."""
+    grad_clip: float = 10.0
+    """Largest norm of the gradient; a longer one is scaled down to it."""
+    ema_decay: float = 0.9995
+    """Decay of the moving average of the weights, which is what is validated and saved. 0: none."""
+    glimpses: int | tuple[int, int] | None = None
+    """Glimpses at each image. None: the model's own number."""
+    reconstruction: Ramp = 10.0
+    """Weight of the reconstruction loss, the paper's λ_recon."""
+    cross_entropy: Ramp = 0.0
+    """Weight of the soft-target cross-entropy between scores and counts. Paper: none."""
+    over_count: Ramp = 0.0
+    """Weight of the penalty on scores half an object above the count, for tasks that count. Paper: none."""
+    attention_supervision: Ramp = 0.0
+    """Weight of the loss that draws the read windows to the objects' boxes. Paper: none."""
+    single_objects: Ramp = 0.0
+    """Curriculum: share of images that show one object only."""
+    spread: Ramp = 1.0
+    """Curriculum: share of the canvas, around the middle, in which digits are placed (enlarged among clutter)."""
+    select: int = 1
+    """Hard-example selection: candidates made for each image trained on; those of the highest loss are chosen."""
+    init_from: str | None = None
+    """Weights to fine-tune, in the first stage only: NAME@HASH of shipped ones or of a folder. None: random."""
+    attention_scale: float = 1.0
+    """When the stage begins, scale the attention layers' weights by this: windows move less at first."""
+    read_window: float = 1.0
+    """When the stage begins, scale the width of the read windows by this."""
+
+    def __post_init__(self) -> None:
+        check_whole_numbers(self, "stage", images=1, batch_size=1, warmup_images=0, select=1)
+        check_numbers(self, "stage", ("grad_clip", "read_window"), lambda value: value > 0, "above 0")
+        check_numbers(
+            self, "stage", ("attention_lr_mult", "attention_scale"), lambda value: value >= 0, "at least 0"
+        )
+        check_numbers(
+            self, "stage", ("beta2", "ema_decay"), lambda value: 0 <= value < 1, "from 0 to below 1"
+        )
+        for name in (
+            "lr",
+            "shampoo_lr",
+            "reconstruction",
+            "cross_entropy",
+            "over_count",
+            "attention_supervision",
+        ):
+            self._check_ramp(name, math.inf)
+        for name in ("single_objects", "spread"):
+            self._check_ramp(name, 1.0)
+        if self.glimpses is not None:
+            for value in self.glimpses if isinstance(self.glimpses, tuple) else (self.glimpses,):
+                if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 1000:
+                    raise OcraError(
+                        f"stage.glimpses must be whole numbers from 1 to 1000, not {self.glimpses!r}."
+                    )
+        if self.schedule not in ("cosine", "linear"):
+            raise OcraError(f"stage.schedule must be cosine or linear, not {self.schedule!r}.")
+        if not isinstance(self.init_from, str | None):
+            raise OcraError(f"stage.init_from must be the name of weights, not {self.init_from!r}.")
+
+    def _check_ramp(self, name: str, most: float) -> None:
+        value = getattr(self, name)
+        pair = value if isinstance(value, tuple) else (value, value)
+        valid = len(pair) == 2 and all(
+            isinstance(end, int | float) and not isinstance(end, bool) and 0 <= end <= most and end < math.inf
+            for end in pair
+        )
+        if not valid:
+            bound = "at least 0" if most == math.inf else f"from 0 to {most:g}"
+            raise OcraError(f"stage.{name} must be a number {bound}, or two: start and end; not {value!r}.")
+
+    @property
+    def steps(self) -> int:
+        """Optimiser steps in the stage."""
+        return -(-self.images // self.batch_size)
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """How a run is watched, scored and saved; nothing here changes what is learnt but precision."""
+
+    report_every_images: int = 12_800
+    """Images between two lines of the log."""
+    validate_every_images: int = 100_000
+    """Images between two validations."""
+    validate_images: int = 5_000
+    """Images of the validation split that are scored each time."""
+    test_images: int = 10_000
+    """Images of the test split that are scored at the end. 0: none."""
+    checkpoint_minutes: float = 5.0
+    """Minutes between two checkpoints."""
+    precision: Literal["auto", "fp32", "bf16"] = "fp32"
+    """Arithmetic of the large products: 32-bit floats, or bfloat16 where the hardware has it."""
+    compile: bool = True
+    """Compile the glimpse step: half a minute at the start, then much faster."""
+
+    def __post_init__(self) -> None:
+        check_whole_numbers(
+            self, "run", report_every_images=1, validate_every_images=1, validate_images=1, test_images=0
+        )
+        check_numbers(self, "run", ("checkpoint_minutes",), lambda value: value > 0, "above 0")
+        check_switches(self, "run")
+        if self.precision not in ("auto", "fp32", "bf16"):
+            raise OcraError(f"run.precision must be auto, fp32 or bf16, not {self.precision!r}.")
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """Everything that makes one set of weights; the same on the command line, in config.json and in the docs."""
+
+    name: str = "custom"
+    """Name of the preset it started from."""
+    description: str = ""
+    """What it is, in a sentence."""
+    paper_error: str = ""
+    """The paper's exact error in percent, mean ± standard deviation of five runs."""
+    seed: int = 0
+    """Seed of the weights, of the images and of their order."""
+    model: ModelConfig = field(default_factory=ModelConfig)
+    """The network."""
+    task: TaskConfig = field(default_factory=lambda: task_config("multimnist"))
+    """The images."""
+    loss: LossConfig = field(default_factory=LossConfig)
+    """The loss; its weights are in the stages."""
+    init: Literal["ours", "paper"] = "ours"
+    """Random weights at the start: larger capsule transforms, orthogonal LSTMs that remember, or the paper's."""
+    stages: tuple[Stage, ...] = (Stage(),)
+    """What training does, one stage after the other."""
+    run: RunConfig = field(default_factory=RunConfig)
+    """How the run is watched and saved."""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name.strip(".") or {"/", "\\"} & set(self.name):
+            raise OcraError(f"name must be a word that can name a folder, not {self.name!r}.")
+        if isinstance(self.seed, bool) or not isinstance(self.seed, int) or not 0 <= self.seed < 2**63:
+            raise OcraError(f"seed must be a whole number from 0 to 2**63 - 1, not {self.seed!r}.")
+        if self.init not in ("ours", "paper"):
+            raise OcraError(f"init must be ours or paper, not {self.init!r}.")
+        if not self.stages:
+            raise OcraError("An experiment needs at least one stage of training.")
+        if any(stage.init_from is not None for stage in self.stages[1:]):
+            raise OcraError("Only the first stage may start from other weights (init_from).")
+        if self.loss.normalise_scores and any(stage.over_count for stage in self.stages):
+            raise OcraError(
+                "The over-count penalty needs scores that count: set loss.normalise_scores to false, "
+                "or over_count to 0 in all stages."
+            )
+
+    @property
+    def images(self) -> int:
+        """Images that the whole run trains on."""
+        return sum(stage.steps * stage.batch_size for stage in self.stages)
+
+    def scaled(self, images: int) -> Experiment:
+        """The same experiment with all stages longer or shorter by one factor, `images` in all."""
+        factor = images / sum(stage.images for stage in self.stages)
+        stages = tuple(
+            replace(
+                stage,
+                images=max(1, round(stage.images * factor)),
+                warmup_images=round(stage.warmup_images * min(1.0, factor)),
+            )
+            for stage in self.stages
+        )
+        return replace(self, stages=stages)
+
+    def fitted(self) -> Experiment:
+        """The same experiment with the model's image size and classes, and the loss, made to fit the task."""
+        task = make_task(self.task, "train", self.seed)
+        channels, height, width = task.image_shape
+        model = replace(
+            self.model, channels=channels, height=height, width=width, classes=len(task.class_names),
+            readout_digits=self.model.readout_digits if task.sequence_length else 0,
+        )  # fmt: skip
+        # Divided by the largest, scores are comparable within an image only: fine for the highest few, not for counts.
+        comparable = task.answer_rule.objects is not None and not task.answer_rule.repeats
+        loss = replace(self.loss, normalise_scores=self.loss.normalise_scores and comparable)
+        return replace(self, model=model, loss=loss)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As nested dictionaries, ready for JSON."""
+        return {**dataclasses.asdict(self), "task": self.task.to_dict()}
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Experiment:
+        """From nested dictionaries; unknown names are refused, missing ones take their defaults."""
+        if isinstance(values, dict) and "training" in values and "stages" not in values:
+            raise OcraError(
+                "It is of version 0.1, which had 'training' in place of 'stages'. Finish that run with ocra 0.1, or "
+                "fine-tune its weights in a new one: ocra train PRESET --stages.0.init-from FOLDER."
+            )
+        if not isinstance(values, dict):
+            raise OcraError(f"A config is an object with names and values, not {values!r}.")
+        made = dict(values)
+        for name, kind in {"model": ModelConfig, "loss": LossConfig, "run": RunConfig}.items():
+            made[name] = from_dict(kind, values.get(name, {}), f"{name}.")
+        made["task"] = task_config(values.get("task", "multimnist"))
+        stages = values.get("stages", [{}])
+        if not isinstance(stages, list | tuple):
+            raise OcraError(f"stages must be a list, not {stages!r}.")
+        made["stages"] = tuple(from_dict(Stage, stage, f"stages.{k}.") for k, stage in enumerate(stages))
+        return from_dict(cls, made, "")
