@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 from visitors import Visitor, save_model
 
-from ocra.app.networks import Networks
+from ocra.app.looking import load_models
+from ocra.model.ocra import OCRA
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 SWITCHES = [
@@ -29,9 +30,18 @@ def watched(self, address):
         open(sys.argv[1], "a").write(f"{address}\\n")
     return connect(self, address)
 socket.socket.connect = watched
-import torch
+import time, torch
+from pathlib import Path
+from ocra.data import MultiMNIST, register_task
 torch.set_num_threads(1)
-from ocra.commands.app import main
+@register_task("slow")
+class Slow(MultiMNIST):
+    title = "Slow digits"
+    def __init__(self, *args, **settings):
+        while not Path(sys.argv[1] + ".read").exists():
+            time.sleep(0.05)
+        super().__init__(*args, **settings)
+from ocra.cli.app import main
 main(sys.argv[2:])
 """
 
@@ -47,9 +57,9 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     ]
 
 
-@pytest.fixture
-def networks(weights: list[str]) -> Networks:
-    return Networks(weights)
+@pytest.fixture(scope="session")
+def models(weights: list[str]) -> dict[str, OCRA]:
+    return load_models(weights)
 
 
 @dataclass(frozen=True)
@@ -61,6 +71,10 @@ class Server:
     """The only folder its process may put temporary files in."""
     foreign: Path
     """Names every address outside this machine that its process tried to reach."""
+
+    def let_slow_task_be_read(self) -> None:
+        """The images of the task "slow" can be had from now on."""
+        Path(f"{self.foreign}.read").touch()
 
 
 @pytest.fixture(scope="session")
@@ -78,7 +92,7 @@ def server(weights: list[str], tmp_path_factory: pytest.TempPathFactory) -> Iter
     finally:
         process.terminate()
         process.wait(20)
-    assert not list(folder.glob("ocra-app-*")), "the folder of uploads outlived the server"
+    assert not list(folder.glob("ocra-app-*")), "the temporary folder outlived the server"
 
 
 def _wait_for_url(process: subprocess.Popen[str]) -> str:

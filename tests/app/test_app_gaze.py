@@ -18,12 +18,6 @@ def slow_answers(page) -> Iterator[None]:
     page.unroute("**/queue/join**")
 
 
-def choose(visitor: Visitor, control: str, value: str) -> None:
-    """Choose from one of Gradio's lists."""
-    visitor.page.locator(f"#{control} input").click()
-    visitor.page.get_by_role("option", name=value).click()
-
-
 def point(visitor: Visitor, x: float, y: float, column: int = 0) -> None:
     """Click at a place of the picture, in shares of it."""
     picture = visitor.page.locator(".picture").nth(column)
@@ -101,34 +95,18 @@ def test_releasing_keeps_the_keyboard_focus(visit):
         assert visitor.page.evaluate("document.activeElement.textContent") == name
 
 
-def force_second_glimpse(visitor: Visitor, column: int, turn: int) -> int:
-    """Point into the second glimpse of a column, after `turn` changes before; returns how many there are now.
-
-    Once more if the page was put back to its last glimpse in between: another model brings its own number of
-    glimpses, and so a second pass a moment after the first.
-    """
-    for _ in range(5):
-        visitor.page.locator(".look").nth(column).locator(".film button").nth(1).click()
-        point(visitor, 0.25, 0.75, column)
-        turn += 1
-        wait_for_turn(visitor, turn)
-        place, size = steps(visitor, column)[1], (36, 100)[column]
-        if place["forced"] and place["x"] == pytest.approx(size / 4 - 0.5, abs=0.5):
-            return turn
-    raise AssertionError(f"the second glimpse never went where it was sent: {place}")
-
-
 def test_window_that_is_drawn_in_one_column_is_the_same_part_of_the_picture_in_the_other(visit):
     visitor = visit()
     visitor.draw()
     visitor.wait_for_subject("Your drawing")
     visitor.page.get_by_label("Compare side by side").click()
     visitor.wait_until_shown(".looks.two")
-    choose(visitor, "ocra-other", "clutter")
+    visitor.choose("ocra-other", "clutter")
     visitor.wait_until_shown('[data-model="clutter"]')
-    turn = 0
     for column in (0, 1):
-        turn = force_second_glimpse(visitor, column, turn)
+        visitor.page.locator(".look").nth(column).locator(".film button").nth(1).click()
+        point(visitor, 0.25, 0.75, column)
+        wait_for_turn(visitor, column + 1)
         places = []
         for k in (0, 1):
             step = steps(visitor, k)[1]
@@ -155,7 +133,7 @@ def test_drawing_stays_as_it_was_shown_when_another_model_brings_another_pen(vis
     visitor.wait_for_subject("Your drawing")
     pad = visitor.page.locator(".ocra-pad canvas")
     shown = pad.evaluate("(canvas) => canvas.toDataURL()")
-    choose(visitor, "ocra-model", "clutter")
+    visitor.choose("ocra-model", "clutter")
     visitor.wait_until_shown('[data-model="clutter"]')
     visitor.page.locator('.ocra-pad[data-pen="0.026"]').wait_for()
     assert pad.evaluate("(canvas) => canvas.toDataURL()") == shown

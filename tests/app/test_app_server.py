@@ -1,10 +1,12 @@
 """Ports, addresses and the command."""
 
 import socket
+import time
 
 import pytest
 
 from ocra.app.server import address, free_port, known_names
+from ocra.app.uploads import KEPT_SECONDS, MB, Uploads
 from ocra.cli.app import main
 from ocra.errors import OcraError, UsageError
 
@@ -59,3 +61,49 @@ def test_page_for_this_machine_answers_to_its_own_names_only(server):
 def test_page_open_to_the_network_answers_to_every_name():
     assert known_names("0.0.0.0") == ["*"]
     assert "evil.example" not in known_names("localhost") and "*" not in known_names("127.0.0.1")
+
+
+def test_each_upload_is_taken_once():
+    uploads = Uploads()
+    tokens = [uploads.reserve(visitor, 3) for visitor in ("a", "b")]
+    for token in tokens:
+        uploads.fill(token, b"abc")
+    assert [uploads.take(token) for token in tokens] == [b"abc", b"abc"]
+    for token in (*tokens, "never heard of"):
+        with pytest.raises(OcraError, match="choose it again"):
+            uploads.take(token)
+
+
+def test_uploads_have_a_quota_for_each_visitor_and_for_all(monkeypatch):
+    uploads = Uploads()
+    tokens = [uploads.reserve("a", 10 * MB) for _ in range(3)]
+    with pytest.raises(OcraError, match="in a minute"):
+        uploads.reserve("a", 1)
+    for visitor in "bcd":
+        for _ in range(2):
+            uploads.reserve(visitor, 10 * MB)
+    uploads.reserve("e", 10 * MB)
+    with pytest.raises(OcraError, match="in a minute"):
+        uploads.reserve("f", 1)
+    uploads.drop(tokens[0])
+    uploads.reserve("f", 10 * MB)
+    now = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: now + 2 * KEPT_SECONDS)
+    uploads.reserve("g", 10 * MB)
+    for size in (0, -1, 10 * MB + 1):
+        with pytest.raises(OcraError, match="larger than 10 MB"):
+            uploads.reserve("a", size)
+
+
+def test_files_are_taken_from_the_page_only_and_never_written(server):
+    httpx = pytest.importorskip("httpx")
+    header = {"x-ocra-upload": "1"}
+    files = {"files": ("secret.png", b"content")}
+    assert httpx.post(f"{server.url}/gradio_api/upload", files=files).status_code == 403
+    assert httpx.post(f"{server.url}/ocra/upload", content=b"content").status_code == 403
+    assert httpx.post(f"{server.url}/ocra/upload", content=b"", headers=header).status_code == 413
+    taken = httpx.post(f"{server.url}/ocra/upload", content=b"content", headers=header)
+    assert taken.status_code == 200 and len(taken.text) > 16
+    assert not [
+        path for path in server.temporary.rglob("*") if path.is_file() and b"content" in path.read_bytes()
+    ]

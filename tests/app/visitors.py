@@ -75,6 +75,15 @@ class Visitor:
                 self.page.mouse.move(*place, steps=3)
             self.page.mouse.up()
 
+    def upload(self, file: Path) -> None:
+        self.page.get_by_role("tab", name="Upload").click()
+        self.page.locator("#ocra-upload input[type=file]").set_input_files(file)
+
+    def choose(self, control: str, value: str) -> None:
+        """Choose from one of Gradio's lists."""
+        self.page.locator(f"#{control} input").click()
+        self.page.get_by_role("option", name=value).click()
+
     def wait_for_subject(self, title: str) -> None:
         self.page.locator(".transport .subject", has_text=title).wait_for()
         self.wait_until_shown()

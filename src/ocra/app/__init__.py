@@ -1,5 +1,6 @@
-"""The local web page `ocra app`: draw or choose a picture, watch the model look at it, move its gaze.
+"""The local web page `ocra app`: draw or choose an image, watch the model look at it, move its gaze.
 
-`networks`, `subjects` and `looking` know nothing of the page, `view` turns a pass into HTML, `page` wires it
-all to Gradio, `server` serves it. Only the last two need the extra `ocra-vision[app]`.
+`subjects` is what is looked at, `looking` one pass over it, `view` that pass as HTML, `studio` what a visitor can do;
+none of them knows of Gradio. `page` wires them to it and `server` serves the page: these need the extra
+`ocra-vision[app]`.
 """

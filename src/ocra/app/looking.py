@@ -1,24 +1,73 @@
-"""One pass of a network over a subject, with the glimpses a visitor forces."""
+"""The models of the page, and one pass of a model over a subject with the glimpses a visitor forces."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from ocra.app.networks import Network
 from ocra.app.subjects import Subject
 from ocra.config import ModelConfig
+from ocra.data.task import NO_DIGIT
 from ocra.errors import OcraError
 from ocra.images.fitting import Placement, Step
+from ocra.model.ocra import OCRA
 from ocra.model.trace import Trace, Windows
-from ocra.prediction import Prediction, decode
+from ocra.model.weights import shipped
+from ocra.prediction import FoundObject, answers
 
-# Width of a forced window; 1 reaches from the first to the last pixel of the model's image.
+MOST_GLIMPSES = 20
 LEAST_SIZE, MOST_SIZE = 0.02, 2.0
+"""Width of a forced window; 1 reaches from the first to the last pixel of the model's image."""
+
+
+def load_models(weights: Sequence[str] = ()) -> dict[str, OCRA]:
+    """Models by the name shown on the page, from shipped names or folders; none for all that are shipped.
+
+    All are loaded at once: weights that are broken or have to be fetched must not keep a visitor waiting.
+    """
+    sources = list(weights) or shipped()
+    if not sources:
+        raise OcraError("No weights come with this version; name a folder of weights with --weights.")
+    return {
+        name: OCRA.from_pretrained(source)
+        for name, source in zip(_short_names(sources), sources, strict=True)
+    }
+
+
+def _short_names(sources: Sequence[str]) -> list[str]:
+    """As much of the end of each path as tells the sources apart: runs/a/weights/best → a/weights/best."""
+    parts = [Path(source).expanduser().parts or (source,) for source in sources]
+    names = []
+    for own in parts:
+        others = [other for other in parts if other != own]
+        length = 1
+        while length < len(own) and any(other[-length:] == own[-length:] for other in others):
+            length += 1
+        if own[-1] in ("best", "last") and length < 3:  # the end of a run's path says nothing by itself
+            length = min(3, len(own))
+        names.append("/".join(own[-length:]))
+    return [f"{name} ({k + 1})" if names.count(name) > 1 else name for k, name in enumerate(names)]
+
+
+def companion(models: Mapping[str, OCRA], name: str) -> str | None:
+    """The next model of the same task and image size, which is the fairest to compare with, if any."""
+
+    def kind(other: str) -> tuple[object, ...]:
+        return models[other].info.task_name, models[other].config.image_shape
+
+    names = list(models)
+    own = names.index(name)
+    return next((other for other in names[own + 1 :] + names[:own] if kind(other) == kind(name)), None)
+
+
+def most_glimpses(model: OCRA) -> int:
+    """How many glimpses a visitor may ask for."""
+    return max(MOST_GLIMPSES, model.config.glimpses) if model.config.recurrent else 1
 
 
 @dataclass(frozen=True)
@@ -60,21 +109,19 @@ class Force:
         width = self.width / math.sqrt(placement.scale[0] * placement.scale[1])
         longest = max(config.height, config.width) - 1
         return (
-            _within(x, -config.width, 2 * config.width),
-            _within(y, -config.height, 2 * config.height),
-            _within(width, LEAST_SIZE * longest, MOST_SIZE * longest),
+            min(max(x, -config.width), 2 * config.width),
+            min(max(y, -config.height), 2 * config.height),
+            min(max(width, LEAST_SIZE * longest), MOST_SIZE * longest),
         )
-
-
-def _within(value: float, least: float, most: float) -> float:
-    return min(max(value, least), most)
 
 
 @dataclass(frozen=True)
 class Look:
-    """What a network made of a subject."""
+    """What a model made of a subject."""
 
-    network: Network
+    name: str
+    """Of the model, on the page."""
+    model: OCRA
     image: Tensor
     """[channels, height, width]: what it was shown"""
     placement: Placement
@@ -84,43 +131,60 @@ class Look:
     blank: bool
     trace: Trace
     """Of one image, or of two: the free pass, then the forced one."""
-    answer: Prediction
-    """With the forced glimpses, if there are any."""
-    free: Prediction
-    """Left to itself."""
+    answers: tuple[tuple[FoundObject, ...], ...]
+    """The answer after each glimpse, with the forced ones if there are any."""
+    free: tuple[FoundObject, ...]
+    """The answer when left to itself."""
     forced: Mapping[int, Force]
     """By step; only those within the number of glimpses."""
 
     @property
+    def config(self) -> ModelConfig:
+        """The config of the model."""
+        return self.model.config
+
+    @property
     def glimpses(self) -> int:
         """Number of glimpses."""
-        return self.trace.capsule_lengths.shape[1]
+        return len(self.answers)
 
     @property
     def names(self) -> tuple[str, ...]:
         """A name for every object capsule."""
-        return self.network.info.capsule_names(self.network.config)
+        return self.model.info.capsule_names(self.config)
 
 
 @torch.inference_mode()
-def look(network: Network, subject: Subject, glimpses: int, forced: Sequence[Force] = ()) -> Look:
-    """Show a subject to a network; with forced windows also as it would look by itself, to compare."""
-    config = network.config
-    count = min(max(int(glimpses), 1), network.most_glimpses)
-    prepared = subject.seen_by(network)
+def look(name: str, model: OCRA, subject: Subject, glimpses: int, forced: Sequence[Force] = ()) -> Look:
+    """Show a subject to a model; with forced windows also as it would look by itself, to compare."""
+    config = model.config
+    count = min(max(int(glimpses), 1), most_glimpses(model))
+    prepared = subject.seen_by(model)
     image, placement = prepared.image, prepared.placement
-    windows = {force.step: force for force in forced if force.step < count} if config.attention else {}
-    images = image[None].expand(2 if windows else 1, *image.shape)
-    trace = network.model(
-        images,
-        glimpses=count,
-        record=True,
-        windows=_windows(windows, placement, config, count) if windows else None,
-    )
-    predictions = decode(trace, config, network.info)
+    moved = {force.step: force for force in forced if force.step < count} if config.attention else {}
+    images = image[None].expand(2 if moved else 1, *image.shape)
+    windows = _windows(moved, placement, config, count) if moved else None
+    trace = model(images, glimpses=count, record=True, windows=windows)
+    meaning = model.info.class_names, model.info.answer
+    said = tuple(answers(so_far(trace, config, t + 1), *meaning)[-1] for t in range(count))
+    free = answers(trace, *meaning)[0]
     steps = prepared.steps if subject.explain else ()
-    free, answer = predictions[0], predictions[-1]
-    return Look(network, image, placement, steps, prepared.blank, trace, answer, free, windows)
+    return Look(name, model, image, placement, steps, prepared.blank, trace, said, free, moved)
+
+
+def so_far(trace: Trace, config: ModelConfig, glimpses: int) -> Trace:
+    """The first glimpses of a pass: their sums as scores, and only those digits whose glimpses were all made."""
+    total = trace.capsule_lengths.shape[1]
+    if glimpses == total:
+        return trace
+    readout = trace.readout
+    if readout is not None:
+        complete = max(0, glimpses - config.readout_skip) // config.readout_span
+        readout = readout.clone()
+        readout[:, complete:] = 0
+        readout[:, complete:, NO_DIGIT] = 1
+    scores = trace.capsule_lengths[:, :glimpses, : config.classes].sum(1)
+    return replace(trace, scores=scores, readout=readout)
 
 
 def _windows(
@@ -128,7 +192,7 @@ def _windows(
 ) -> Windows:
     """Windows for two images, NaN (left free) everywhere but at the forced steps of the second.
 
-    The blur σ stays the network's own: place and size are all that the visitor chooses.
+    The blur σ stays the model's own: place and size are all that the visitor chooses.
     """
     center = torch.full((2, glimpses, 2), math.nan)
     stride = torch.full((2, glimpses), math.nan)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 from html import escape
 from pathlib import Path
@@ -10,39 +9,42 @@ from typing import Any, NamedTuple
 
 import gradio as gr
 
-from ocra.app.networks import Network, Networks
-from ocra.app.studio import NOTHING, Choice, Result, Session, Studio, whole
-from ocra.app.subjects import MOST_NUMBER, random_number
-from ocra.app.view import empty, notice
+from ocra.app.looking import companion, most_glimpses
+from ocra.app.studio import NOTHING, Choice, Request, Result, Session, Studio, whole
+from ocra.app.subjects import MOST_NUMBER, task_of
+from ocra.app.uploads import MOST_BYTES
+from ocra.app.view import empty
 from ocra.data import get_task, task_names
-from ocra.errors import OcraError
+from ocra.model.ocra import OCRA
+from ocra.viz.style import PALETTE, css_variables
 
 FOLDER = Path(__file__).parent
-HEADER = """<header class="ocra-header"><h1>OCRA</h1><p>A network that looks before it answers. It sees a
-picture through a window that it moves by itself, recognises one thing at each glimpse, and draws what it
+HEADER = """<header class="ocra-header"><h1>OCRA</h1><p>A network that looks before it answers. It sees an
+image through a window that it moves by itself, recognises one thing at each glimpse, and draws what it
 saw.</p></header>"""
 FOOTER = """<footer class="ocra-footer"><p>Object-centric recurrent attention, after Adeli, Ahn &amp;
-Zelinsky. Pictures are recognised on the machine that serves this page and are not kept.</p></footer>"""
+Zelinsky. Images are recognised on the machine that serves this page and are not kept.</p></footer>"""
 PAD = """<div class="ocra-pad" data-pen="{pen}"><div class="sheet"><canvas aria-label="Drawing pad"></canvas>
-<p>{invitation}</p></div><div class="tools"><button type="button" class="recognise">Recognise</button>
+<p>{hint}</p></div><div class="tools"><button type="button" class="recognise">Recognise</button>
 <button type="button" class="undo">Undo</button><button type="button" class="clear">Clear</button></div>
 </div>"""
-ARCHIVE = "Reading the archive of house numbers: this takes a while the first time."
+DROP = f"""<label class="ocra-drop" data-most="{MOST_BYTES}"><input type="file" accept="image/*">
+<span>Drop a photograph, a scan or a drawing here, or <u>choose a file</u></span></label>"""
 HOUR = 3600
 
 
 class Sources(NamedTuple):
-    """The three ways to a picture."""
+    """The three ways to an image."""
 
     pad: gr.HTML
-    file: gr.File
+    drop: gr.HTML
     task: gr.Dropdown
     number: gr.Number
     another: gr.Button
     following: gr.Button
 
 
-class Models(NamedTuple):
+class Controls(NamedTuple):
     """Which model, how many glimpses, what to compare it with: the controls of a Choice, in its order."""
 
     model: gr.Dropdown
@@ -52,11 +54,12 @@ class Models(NamedTuple):
     other_glimpses: gr.Slider
 
 
-def build(networks: Networks) -> gr.Blocks:
-    """The page for these networks."""
-    first = networks[networks.names[0]]
-    with gr.Blocks(title="OCRA", analytics_enabled=False, delete_cache=(HOUR, HOUR)) as page:
+def build(studio: Studio) -> gr.Blocks:
+    """The page for the models of a studio."""
+    first = next(iter(studio.models.values()))
+    with gr.Blocks(title="OCRA", analytics_enabled=False) as page:
         session = gr.State(Session(), time_to_live=24 * HOUR)
+        timer = gr.Timer(1, active=False)
         gr.HTML(HEADER, apply_default_css=False)
         with gr.Row(elem_id="ocra-main"):
             with gr.Column(elem_id="ocra-picture", min_width=0):
@@ -65,9 +68,10 @@ def build(networks: Networks) -> gr.Blocks:
             with gr.Column(elem_id="ocra-result", min_width=0):
                 view = _scripted(empty(NOTHING), "view.js", "ocra-view")
             with gr.Column(elem_id="ocra-choice", min_width=0):
-                models, second = _models(networks)
+                controls, second = _controls(studio)
         gr.HTML(FOOTER, apply_default_css=False)
-        _wire(page, Actions(Studio(networks)), sources, models, second, session, view, message)
+        outputs = [session, view, message, timer, sources.number]
+        _wire(page, Actions(studio), sources, controls, second, outputs)
     return page
 
 
@@ -77,152 +81,154 @@ def _scripted(value: str, script: str, name: str) -> gr.HTML:
     return gr.HTML(value, js_on_load=code, elem_id=name, apply_default_css=False)
 
 
-def _pad(network: Network) -> str:
-    """The drawing pad, with a pen that suits the network."""
-    task = network.task.task
-    return PAD.format(pen=task.pen_width, invitation=escape(task.drawing_hint))
+def _pad(model: OCRA) -> str:
+    """The drawing pad, with a pen as wide as the strokes the model was trained on."""
+    task = task_of(model)
+    return PAD.format(pen=task.pen_width, hint=escape(task.drawing_hint))
 
 
-def _tasks(network: Network) -> gr.Dropdown:
-    """Every task that has test pictures, the network's own chosen."""
-    own = network.task.name
-    tasks = [get_task(name) for name in task_names()]
-    choices = [(task.title or task.name, task.name) for task in tasks if task.name == own or not task.private]
-    return gr.Dropdown(choices, value=own, label="Task", elem_id="ocra-task")
+def _tasks(model: OCRA) -> gr.Dropdown:
+    """Every task that has test images, the model's own chosen."""
+    own = task_of(model)
+    tasks = [get_task(name) for name in dict.fromkeys([*task_names(), own.name])]
+    choices = [(task.title or task.name, task.name) for task in tasks if task is own or not task.private]
+    return gr.Dropdown(choices, value=own.name, label="Task", elem_id="ocra-task")
 
 
-def _sources(network: Network) -> Sources:
+def _sources(model: OCRA) -> Sources:
     with gr.Tabs(elem_id="ocra-sources"):
         with gr.Tab("Draw"):
-            pad = _scripted(_pad(network), "pad.js", "ocra-draw")
+            pad = _scripted(_pad(model), "pad.js", "ocra-draw")
         with gr.Tab("Upload"):
-            label = "A photograph, a scan, a drawing"
-            file = gr.File(label=label, type="filepath", height=220, elem_id="ocra-upload")
-        with gr.Tab("Test picture"):
-            task = _tasks(network)
+            drop = _scripted(DROP, "upload.js", "ocra-upload")
+        with gr.Tab("Test image"):
+            task = _tasks(model)
             number = gr.Number(
                 0, label="Number", precision=0, minimum=0, maximum=MOST_NUMBER, elem_id="ocra-number"
             )
             with gr.Row(elem_id="ocra-step-through"):
                 another = gr.Button("Another one", variant="primary", min_width=0)
                 following = gr.Button("Next", min_width=0)
-    return Sources(pad, file, task, number, another, following)
+    return Sources(pad, drop, task, number, another, following)
 
 
-def _models(networks: Networks) -> tuple[Models, gr.Column]:
-    """The controls, and the column that only shows when comparing."""
-    names = networks.names
-    first = networks[names[0]]
-    second = networks.companion(first.name) or names[min(1, len(names) - 1)]
+def _controls(studio: Studio) -> tuple[Controls, gr.Column]:
+    """The controls of the models, and the column that only shows when comparing."""
+    names = list(studio.models)
+    own = names[0]
+    first = studio.models[own]
+    second = companion(studio.models, own) or names[min(1, len(names) - 1)]
     fewer = max(1, first.config.glimpses // 2)
     with gr.Group(elem_id="ocra-models"):
-        model = gr.Dropdown(names, value=first.name, label="Model", elem_id="ocra-model")
+        model = gr.Dropdown(names, value=own, label="Model", elem_id="ocra-model")
         glimpses = _glimpses(first, "ocra-glimpses")
         compare = gr.Checkbox(False, label="Compare side by side", elem_id="ocra-compare")
         with gr.Column(visible=False, elem_id="ocra-second") as column:
             other = gr.Dropdown(names, value=second, label="With", elem_id="ocra-other")
-            other_glimpses = _glimpses(first, "ocra-other-glimpses", fewer if second == first.name else None)
-    return Models(model, glimpses, compare, other, other_glimpses), column
+            other_glimpses = _glimpses(first, "ocra-other-glimpses", fewer if second == own else None)
+    return Controls(model, glimpses, compare, other, other_glimpses), column
 
 
-def _glimpses(network: Network, name: str, value: int | None = None) -> gr.Slider:
-    most = network.most_glimpses
-    value = value or network.config.glimpses
+def _glimpses(model: OCRA, name: str, value: int | None = None) -> gr.Slider:
+    most = most_glimpses(model)
+    value = value or model.config.glimpses
     return gr.Slider(1, max(most, 2), value, step=1, label="Glimpses", elem_id=name, interactive=most > 1)
 
 
+def _outputs(result: Result, *more: Any) -> tuple[Any, ...]:
+    """What Gradio is told of a result: session, view, notice, timer, number, and more controls."""
+    kept = [gr.skip() if value is None else value for value in (result.view, result.notice, result.number)]
+    view, notice, number = kept
+    return result.session, view, notice, gr.Timer(active=result.session.waiting), number, *more
+
+
 class Actions:
-    """What happens when the controls are used; `now` is what the model controls say."""
+    """What happens when the controls are used; `now` is what the controls of the models say."""
 
     def __init__(self, studio: Studio) -> None:
         self.studio = studio
 
-    def drawn(self, event: gr.EventData, held: Session, *now: Any) -> Result:
+    def drawn(self, event: gr.EventData, held: Session, *now: Any) -> tuple[Any, ...]:
         """A drawing."""
-        return self.studio.draw(held, event.picture, Choice(*now))
+        return _outputs(self.studio.draw(held, event.picture, Choice(*now)))
 
-    def moved(self, event: gr.EventData, held: Session, *now: Any) -> Result:
+    def moved(self, event: gr.EventData, held: Session, *now: Any) -> tuple[Any, ...]:
         """The gaze was moved, or let go."""
-        return self.studio.force(held, event.windows, Choice(*now), event.turn)
+        return _outputs(self.studio.force(held, event.windows, Choice(*now), event.turn))
 
-    def uploaded(self, held: Session, path: str | None, *now: Any) -> tuple[Any, ...]:
-        """A file; its place on the page is cleared for the next one."""
-        return *self.studio.upload(held, path, Choice(*now)), None
+    def uploaded(self, event: gr.EventData, held: Session, *now: Any) -> tuple[Any, ...]:
+        """A file has arrived, or something prevented it."""
+        return _outputs(self.studio.upload(held, event.token, event.name, Choice(*now), event.problem))
 
-    def tested(self, held: Session, task: str, number: float | None, *now: Any) -> Iterator[tuple[Any, ...]]:
-        """A test picture; an archive that has to be read first is announced."""
-        choice = Choice(*now)
-        if self.studio.takes_long(task, choice):
-            yield held, gr.skip(), notice(ARCHIVE)
-        yield self.studio.test(held, task, number, choice)
+    def loaded(self, held: Session, task: str, number: float | None, *now: Any) -> tuple[Any, ...]:
+        """The page was opened."""
+        return _outputs(self.studio.test(held, Request(task, number), Choice(*now)))
 
-    def another(self, held: Session, task: str, _: float | None, *now: Any) -> Iterator[tuple[Any, ...]]:
-        """Any test picture, and its number."""
-        yield from self._counted_out(held, task, random_number, *now)
+    def tested(self, held: Session, task: str, number: float | None, *now: Any) -> tuple[Any, ...]:
+        """Another task or number; a list that was merely opened changes neither."""
+        if held.asked is not None and (task, number) == (held.asked.task, held.asked.number):
+            return _outputs(Result(held))
+        return _outputs(self.studio.test(held, Request(task, number), Choice(*now)))
 
-    def following(
-        self, held: Session, task: str, number: float | None, *now: Any
-    ) -> Iterator[tuple[Any, ...]]:
-        """The next test picture, and its number."""
-        after = int(number or 0) + 1
-        yield from self._counted_out(held, task, lambda count: after % count, *now)
+    def another(self, held: Session, task: str, number: float | None, *now: Any) -> tuple[Any, ...]:
+        """Any test image, and its number."""
+        return _outputs(self.studio.test(held, Request(task, number, "any"), Choice(*now)))
 
-    def _counted_out(
-        self, held: Session, task: str, pick: Callable[[int], int], *now: Any
-    ) -> Iterator[tuple[Any, ...]]:
-        """The test picture that is picked from so many, and its number."""
-        choice = Choice(*now)
-        if self.studio.takes_long(task, choice):
-            yield held, gr.skip(), notice(ARCHIVE), gr.skip()
-        number = pick(self.studio.how_many(task, choice))
-        yield *self.studio.test(held, task, number, choice), number
+    def following(self, held: Session, task: str, number: float | None, *now: Any) -> tuple[Any, ...]:
+        """The next test image, and its number."""
+        return _outputs(self.studio.test(held, Request(task, number, "next"), Choice(*now)))
+
+    def waited(self, held: Session, *now: Any) -> tuple[Any, ...]:
+        """A second has passed while a task is being read."""
+        return _outputs(self.studio.wait(held, Choice(*now)))
 
     def other_model(self, held: Session, *now: Any) -> tuple[Any, ...]:
         """Another model, with its own number of glimpses, pen, task and model to compare with."""
-        choice = Choice(*now)
-        try:
-            network = self.studio.networks[choice.model]
-        except OcraError:  # the view says so itself
-            return *self.studio.again(held, choice), *[gr.skip()] * 4
-        slider = _glimpses(network, "ocra-glimpses")
-        result = self.studio.again(held, replace(choice, glimpses=network.config.glimpses))
-        companion = None if choice.compare else self.studio.networks.companion(choice.model)
-        return *result, slider, _pad(network), _tasks(network), companion or gr.skip()
+        choice, unchanged = Choice(*now), [gr.skip()] * 4
+        if held.choice is not None and choice.model == held.choice.model:
+            return _outputs(Result(held), *unchanged)
+        if choice.model not in self.studio.models:
+            return _outputs(self.studio.again(held, choice), *unchanged)
+        model = self.studio.models[choice.model]
+        if held.asked is not None:  # the list of tasks goes with the model, and no image is taken by that
+            held = replace(held, asked=replace(held.asked, task=task_of(model).name))
+        second = None if choice.compare else companion(self.studio.models, choice.model)
+        choice = replace(choice, glimpses=model.config.glimpses, other=second or choice.other)
+        more = _glimpses(model, "ocra-glimpses"), _pad(model), _tasks(model), second or gr.skip()
+        return _outputs(self.studio.again(held, choice), *more)
 
     def other_second(self, held: Session, *now: Any) -> tuple[Any, ...]:
         """Another model to compare with, or the switch to compare."""
-        choice = Choice(*now)
-        try:
-            network, count = self.studio.networks[choice.other], whole(choice.other_glimpses)
-        except OcraError:
-            return *self.studio.again(held, choice), gr.skip(), gr.skip()
-        count = count if choice.other == choice.model else network.config.glimpses
+        choice, last = Choice(*now), held.choice
+        if last is not None and (choice.other, choice.compare) == (last.other, last.compare):
+            return _outputs(Result(held), gr.skip(), gr.skip())
+        if choice.other not in self.studio.models:
+            return _outputs(self.studio.again(held, choice), gr.skip(), gr.skip())
+        model = self.studio.models[choice.other]
+        own = choice.other != choice.model
+        count = model.config.glimpses if own else whole(choice.other_glimpses)
         result = self.studio.again(held, replace(choice, other_glimpses=count))
-        return *result, _glimpses(network, "ocra-other-glimpses", count), gr.Column(visible=choice.compare)
+        slider = _glimpses(model, "ocra-other-glimpses", count)
+        return _outputs(result, slider, gr.Column(visible=choice.compare))
 
-    def counted(self, held: Session, *now: Any) -> Result:
+    def counted(self, held: Session, *now: Any) -> tuple[Any, ...]:
         """Another number of glimpses."""
-        return self.studio.again(held, Choice(*now))
+        return _outputs(self.studio.again(held, Choice(*now)))
 
 
 def _wire(
     page: gr.Blocks,
     actions: Actions,
     sources: Sources,
-    models: Models,
+    controls: Controls,
     second: gr.Column,
-    session: gr.State,
-    view: gr.HTML,
-    message: gr.HTML,
+    outputs: list[Any],
 ) -> None:
     """Connect every control to an action."""
-    outputs = [session, view, message]
-    known = [session, *models]
-    asked = [session, sources.task, sources.number, *models]
-    # Typed as Any: Gradio finds the events of our scripts, and of its own components, when the program runs.
-    pad: Any = sources.pad
-    gaze: Any = view
-    # One queue for all actions: each starts from the session that the one before it left.
+    session, view, _, timer, number = outputs
+    known = [session, *controls]
+    asked = [session, sources.task, number, *controls]
+    # One queue for all actions, none of which takes long: each starts from the session the one before it left.
     quiet: dict[str, Any] = {
         "show_progress": "hidden",
         "trigger_mode": "always_last",
@@ -232,17 +238,57 @@ def _wire(
     }
     # A deferred event would arrive without its data, so those that carry any are all run.
     carrying = quiet | {"trigger_mode": "multiple"}
+    # Typed as Any: Gradio finds the events of our scripts, and of its own components, when the program runs.
+    pad: Any = sources.pad
+    drop: Any = sources.drop
+    gaze: Any = view
     pad.drawn(actions.drawn, known, outputs, **carrying)
+    drop.uploaded(actions.uploaded, known, outputs, **carrying)
     gaze.force(actions.moved, known, outputs, **carrying)
-    file, task, number = sources.file, sources.task, sources.number
-    file.upload(actions.uploaded, [session, file, *models], [*outputs, file], **quiet)
-    for event in (number.input, task.input, page.load):
+    page.load(actions.loaded, asked, outputs, **quiet)
+    timer.tick(actions.waited, known, outputs, **quiet)
+    for event in (number.input, sources.task.input):
         event(actions.tested, asked, outputs, **quiet)
-    sources.another.click(actions.another, asked, [*outputs, number], **quiet)
-    sources.following.click(actions.following, asked, [*outputs, number], **quiet)
-    of_model = [models.glimpses, pad, task, models.other]
-    models.model.input(actions.other_model, known, [*outputs, *of_model], **quiet)
-    for event in (models.other.input, models.compare.input):
-        event(actions.other_second, known, [*outputs, models.other_glimpses, second], **quiet)
-    for event in (models.glimpses.input, models.other_glimpses.input):
+    sources.another.click(actions.another, asked, outputs, **quiet)
+    sources.following.click(actions.following, asked, outputs, **quiet)
+    of_model = [controls.glimpses, pad, sources.task, controls.other]
+    controls.model.input(actions.other_model, known, [*outputs, *of_model], **quiet)
+    for event in (controls.other.input, controls.compare.input):
+        event(actions.other_second, known, [*outputs, controls.other_glimpses, second], **quiet)
+    for event in (controls.glimpses.input, controls.other_glimpses.input):
         event(actions.counted, known, outputs, **quiet)
+
+
+def style() -> str:
+    """Our style sheet, with the colours that figures have as well."""
+    return css_variables(".dark") + (FOLDER / "style.css").read_text("utf-8")
+
+
+def theme() -> gr.themes.Base:
+    """Colours and type of Gradio's own controls; nothing in it is fetched from elsewhere."""
+    tokens = {
+        "paper": ["body_background_fill"],
+        "ink": ["body_text_color", "button_secondary_text_color"],
+        "muted": ["body_text_color_subdued", "block_label_text_color", "block_title_text_color"],
+        "card": [
+            "block_background_fill", "block_label_background_fill", "background_fill_primary",
+            "checkbox_label_background_fill", "button_primary_text_color", "button_secondary_background_fill",
+        ],
+        "field": ["background_fill_secondary", "input_background_fill", "button_secondary_background_fill_hover"],
+        "line": [
+            "block_border_color", "border_color_primary", "input_border_color", "button_secondary_border_color",
+        ],
+        "right": [
+            "border_color_accent", "input_border_color_focus", "slider_color", "checkbox_background_color_selected",
+            "checkbox_border_color_selected", "button_primary_background_fill",
+            "button_primary_background_fill_hover", "button_primary_border_color", "link_text_color",
+        ],
+    }  # fmt: skip
+    values = {"color_accent": PALETTE["right"][0]}
+    for colour, names in tokens.items():
+        for name in names:
+            values[name], values[f"{name}_dark"] = PALETTE[colour]
+    sans = ("system-ui", "-apple-system", "Segoe UI", "Roboto", "Helvetica Neue", "Arial", "sans-serif")
+    mono = ("ui-monospace", "SFMono-Regular", "Menlo", "Consolas", "monospace")
+    base = gr.themes.Base(font=sans, font_mono=mono, radius_size="sm", text_size="md", spacing_size="md")
+    return base.set(**values, block_shadow="none", button_primary_shadow="none", block_label_shadow="none")

@@ -1,4 +1,4 @@
-"""Serving the page: to this machine only unless told otherwise, no telemetry, uploads kept apart."""
+"""Serving the page: to this machine only unless told otherwise, no telemetry, no file written to disk."""
 
 from __future__ import annotations
 
@@ -9,40 +9,43 @@ import os
 import signal
 import socket
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import Path
 from threading import Event
+from typing import Any
 
 from PIL import Image, ImageDraw
 
-from ocra.app.networks import Networks
-from ocra.app.subjects import MOST_UPLOAD_BYTES
+from ocra.app.looking import load_models
+from ocra.app.studio import Studio
+from ocra.app.uploads import Uploads
 from ocra.errors import OcraError, UsageError
+from ocra.viz.style import READ
 
 LOOPBACK = "127.0.0.1"
 THIS_MACHINE = ("localhost", LOOPBACK, "[::1]")
 FIRST_PORT, PORTS = 7860, 100
+UPLOAD_HEADER = "x-ocra-upload"
+"""No web site may send it to another without asking, so that none can fill the quota of uploads."""
 
 
 def serve(
-    weights: Iterable[str], host: str = LOOPBACK, port: int | None = None, open_browser: bool = False
+    weights: Sequence[str], host: str = LOOPBACK, port: int | None = None, open_browser: bool = False
 ) -> None:
     """Serve the page until interrupted."""
-    networks = Networks(weights)
-    networks[networks.names[0]]  # weights that cannot be loaded are refused before the page opens
-    with tempfile.TemporaryDirectory(prefix="ocra-app-") as uploads:
-        _set_environment(uploads)
+    studio = Studio(load_models(weights), uploads := Uploads())
+    with tempfile.TemporaryDirectory(prefix="ocra-app-") as folder:
+        _set_environment(folder)
         try:
             from starlette.middleware import Middleware
             from starlette.middleware.trustedhost import TrustedHostMiddleware
 
-            from ocra.app.page import FOLDER, build
-            from ocra.app.theme import theme
+            from ocra.app.page import build, style, theme
         except ImportError as error:
             raise OcraError(f"The page needs Gradio ({error}): pip install 'ocra-vision[app]'.") from None
         chosen = free_port(host, port)
-        page = build(networks)
-        page.launch(
+        middleware = Middleware(TrustedHostMiddleware, allowed_hosts=known_names(host))
+        build(studio).launch(
             server_name=host,
             server_port=chosen,
             inbrowser=open_browser,
@@ -55,14 +58,48 @@ def serve(
             enable_monitoring=False,
             run_history=False,
             footer_links=[],
-            app_kwargs={"middleware": [Middleware(TrustedHostMiddleware, allowed_hosts=known_names(host))]},
-            max_file_size=MOST_UPLOAD_BYTES,
-            favicon_path=_favicon(Path(uploads) / "icon.png"),
+            app_kwargs={"middleware": [middleware], "routes": upload_routes(uploads)},
+            favicon_path=_favicon(Path(folder) / "icon.png"),
             theme=theme(),
-            head=f"<style>{(FOLDER / 'style.css').read_text('utf-8')}</style>",
+            head=f"<style>{style()}</style>",
         )
         print(f"OCRA is at {address(host, chosen)} (Ctrl+C ends it)", flush=True)
         _wait()
+
+
+def upload_routes(uploads: Uploads) -> list[Any]:
+    """Where the page sends files; Gradio's own place for them, which writes to the disk, is closed."""
+    from starlette.requests import ClientDisconnect, Request
+    from starlette.responses import PlainTextResponse, Response
+    from starlette.routing import Route
+
+    async def refuse(_: Request) -> Response:
+        return PlainTextResponse("Files are taken by the page only.", 403)
+
+    async def receive(request: Request) -> Response:
+        """Answer with the token of a file sent as the body, or with a sentence."""
+        if UPLOAD_HEADER not in request.headers:
+            return await refuse(request)
+        length = request.headers.get("content-length", "")
+        size = int(length) if length.isascii() and length.isdecimal() and len(length) < 16 else 0
+        try:
+            token = uploads.reserve(request.client.host if request.client else "", size)
+        except OcraError as error:
+            return PlainTextResponse(str(error), 413)
+        content = bytearray()
+        with contextlib.suppress(ClientDisconnect):
+            async for chunk in request.stream():
+                content += chunk
+        if len(content) != size:
+            uploads.drop(token)
+            return PlainTextResponse("The file did not arrive whole; try again.", 400)
+        uploads.fill(token, bytes(content))
+        return PlainTextResponse(token)
+
+    return [
+        Route("/ocra/upload", receive, methods=["POST"]),
+        Route("/gradio_api/upload", refuse, methods=["POST"]),
+    ]
 
 
 def _favicon(path: Path) -> Path:
@@ -70,7 +107,7 @@ def _favicon(path: Path) -> Path:
     sign = Image.new("RGB", (64, 64), "#101112")
     pen = ImageDraw.Draw(sign)
     pen.ellipse((24, 20, 42, 38), fill="white")
-    pen.rectangle((12, 9, 52, 49), outline="#e69f00", width=5)
+    pen.rectangle((12, 9, 52, 49), outline=READ, width=5)
     sign.save(path)
     return path
 
@@ -84,11 +121,11 @@ def _wait() -> None:
             pass
 
 
-def _set_environment(uploads: str) -> None:
+def _set_environment(folder: str) -> None:
     """What Gradio reads from the environment when it is imported."""
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
     os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
-    os.environ["GRADIO_TEMP_DIR"] = str(Path(uploads) / "uploads")
+    os.environ["GRADIO_TEMP_DIR"] = str(Path(folder) / "gradio")
     # Gradio asks its own server whether it is up; a proxy for the internet could not answer that.
     for name in ("no_proxy", "NO_PROXY"):
         os.environ[name] = ",".join(filter(None, [os.environ.get(name), "localhost", LOOPBACK]))

@@ -1,32 +1,21 @@
-"""What the page does, without the page: a session goes in, a session, the view and a notice come out."""
+"""What a visitor can do, without the page: a session goes in; a session, the view and a notice come out."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
+import traceback
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
+from typing import Literal
 
 from ocra.app.looking import Force, look
-from ocra.app.networks import Networks
-from ocra.app.subjects import Subject, from_drawing, from_task, from_upload, how_many, takes_long
+from ocra.app.subjects import PATIENCE, Reading, Subject, TestImages, from_drawing, from_upload
+from ocra.app.uploads import Uploads
 from ocra.app.view import empty, notice, render
 from ocra.errors import OcraError
+from ocra.model.ocra import OCRA
 
-NOTHING = "Draw something, upload a picture or take a test picture: here the model will look at it."
-Result = tuple["Session", str, str]
-"""Session, HTML of the view, HTML of the notice."""
-
-
-@dataclass(frozen=True)
-class Session:
-    """What one visitor is looking at."""
-
-    subject: Subject | None = None
-    forced: tuple[Force, ...] = ()
-    run: int = 0
-    """Counts what is to be played from its first glimpse."""
-    turn: int = 0
-    """The page's own count of the last change to the forced windows that was answered."""
+NOTHING = "Draw something, upload an image or take a test image: here the model will look at it."
 
 
 @dataclass(frozen=True)
@@ -53,81 +42,144 @@ def whole(glimpses: float | None) -> int:
         raise OcraError("The page sent a number of glimpses that cannot be read; reload it.") from None
 
 
-class Studio:
-    """Every action of a visitor."""
+@dataclass(frozen=True)
+class Request:
+    """A test image that a visitor asked for."""
 
-    def __init__(self, networks: Networks) -> None:
-        self.networks = networks
+    task: str
+    number: float | None
+    pick: Literal["this", "next", "any"] = "this"
+
+
+@dataclass(frozen=True)
+class Session:
+    """What one visitor is looking at."""
+
+    subject: Subject | None = None
+    forced: tuple[Force, ...] = ()
+    choice: Choice | None = None
+    """The models as they were last shown, by which events that change nothing are known."""
+    asked: Request | None = None
+    """The test image that was asked for last."""
+    waiting: bool = False
+    """Whether that one's task is still being read."""
+    run: int = 0
+    """Counts what is to be played from its first glimpse."""
+    turn: int = 0
+    """The page's own count of the last change to the forced windows that was answered."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What an action changes on the page; None stays as it is."""
+
+    session: Session
+    view: str | None = None
+    notice: str | None = None
+    number: int | None = None
+    """Of the test image."""
+
+
+class Studio:
+    """Every action of a visitor. None of them raises: what goes wrong is said on the page."""
+
+    def __init__(self, models: Mapping[str, OCRA], uploads: Uploads | None = None) -> None:
+        self.models = models
+        self.uploads = uploads or Uploads()
+        self.images = TestImages()
+
+    def model(self, name: str) -> OCRA:
+        """The model of this name."""
+        if name not in self.models:
+            raise OcraError(f"There is no model '{name}' on this page.")
+        return self.models[name]
 
     def show(self, session: Session, choice: Choice) -> Result:
         """Look at the session's subject with the chosen models."""
-        subject = session.subject
-        if subject is None:
-            return session, empty(NOTHING), ""
-        try:
-            pairs = choice.pairs()
-            looks = [look(self.networks[name], subject, count, session.forced) for name, count in pairs]
-        except OcraError as error:
-            return session, empty(NOTHING), notice(str(error), "error")
-        view = render(subject, looks, session.forced, session.run, session.turn)
-        return session, view, notice(subject.note)
+        return guarded(session, lambda: self._show(session, choice))
 
-    def take(self, session: Session, source: Callable[[], Subject | None], choice: Choice) -> Result:
-        """Look at another subject; one that cannot be had leaves the old one, and a sentence."""
-        try:
-            subject = source()
-        except OcraError as error:
-            session, view, _ = self.show(session, choice)
-            return session, view, notice(str(error), "error")
-        return self.show(Session(subject, (), session.run + 1, session.turn), choice)
+    def _show(self, session: Session, choice: Choice) -> Result:
+        session = replace(session, choice=choice)
+        if session.subject is None:
+            return Result(session, empty(NOTHING), "")
+        looks = [
+            look(name, self.model(name), session.subject, count, session.forced)
+            for name, count in choice.pairs()
+        ]
+        view = render(session.subject, looks, session.forced, session.run, session.turn)
+        return Result(session, view, notice(session.subject.note))
+
+    def _take(self, session: Session, subject: Subject | None, choice: Choice) -> Result:
+        """Look at another subject."""
+        taken = replace(session, subject=subject, forced=(), waiting=False, run=session.run + 1)
+        return self._show(taken, choice)
 
     def draw(self, session: Session, data: object, choice: Choice) -> Result:
         """Look at a drawing; an empty pad shows nothing."""
-        return self.take(session, lambda: from_drawing(data) if data else None, choice)
+        return guarded(session, lambda: self._take(session, from_drawing(data) if data else None, choice))
 
-    def upload(self, session: Session, path: str | None, choice: Choice) -> Result:
-        """Look at an uploaded file, which is read once and deleted at once."""
-        if path is None:
-            return self.show(session, choice)
-        try:
-            return self.take(session, lambda: from_upload(path), choice)
-        finally:
-            Path(path).unlink(missing_ok=True)
+    def upload(
+        self, session: Session, token: object, name: object, choice: Choice, problem: object = None
+    ) -> Result:
+        """Look at an uploaded file, which is forgotten as soon as it is read; problem: why it did not arrive."""
 
-    def test(self, session: Session, task: str, number: float | None, choice: Choice) -> Result:
-        """Look at a test picture."""
+        def act() -> Result:
+            if problem:
+                raise OcraError(str(problem)[:300])
+            content = self.uploads.take(str(token))
+            return self._take(session, from_upload(content, str(name)[:200] or "Your file"), choice)
 
-        def subject() -> Subject:
-            return from_task(task, number, self.networks[choice.model])
+        return guarded(session, act)
 
-        return self.take(session, subject, choice)
+    def test(self, session: Session, request: Request, choice: Choice) -> Result:
+        """Look at a test image, or wait for its task to be read."""
+        return self._test(replace(session, asked=request), choice, PATIENCE)
 
-    def takes_long(self, task: str, choice: Choice) -> bool:
-        """Whether a test picture of this task needs an archive to be read first."""
-        try:
-            return takes_long(task, self.networks[choice.model])
-        except OcraError:  # to be said when the model is used
-            return False
+    def wait(self, session: Session, choice: Choice) -> Result:
+        """Look at the test image that was waited for, if its task has been read by now."""
+        return self._test(session, choice, 0) if session.waiting else Result(session)
 
-    def how_many(self, task: str, choice: Choice) -> int:
-        """How many test pictures there are to choose from."""
-        try:
-            return how_many(task, self.networks[choice.model])
-        except OcraError:  # to be said when the picture is taken
-            return 1
+    def _test(self, session: Session, choice: Choice, patience: float) -> Result:
+        asked = session.asked
+        if asked is None:
+            return Result(session)
+
+        def act() -> Result:
+            model = self.model(choice.model)
+            try:
+                subject, number = self.images.take(asked.task, asked.number, model, asked.pick, patience)
+            except Reading as reading:
+                return Result(replace(session, waiting=True), notice=notice(str(reading)))
+            known = replace(session, asked=Request(asked.task, number))
+            return replace(self._take(known, subject, choice), number=number)
+
+        return guarded(replace(session, waiting=False), act)
 
     def force(self, session: Session, windows: object, choice: Choice, turn: object = None) -> Result:
         """Look at the same subject with the gaze moved; turn: the page's count of such changes."""
         number = turn if isinstance(turn, int) else session.turn
         if number < session.turn:  # a later change has overtaken this one
-            return self.show(session, choice)
-        try:
-            forced = Force.parse(windows)
-        except OcraError as error:
-            session, view, _ = self.show(session, choice)
-            return session, view, notice(str(error), "error")
-        return self.show(replace(session, forced=forced, turn=number), choice)
+            return Result(session)
+        return guarded(
+            session, lambda: self._show(replace(session, forced=Force.parse(windows), turn=number), choice)
+        )
 
     def again(self, session: Session, choice: Choice) -> Result:
-        """Look at the same subject with other models, from the first glimpse."""
+        """Look at the same subject with other models, from the first glimpse; nothing if they are the same."""
+        if choice == session.choice:
+            return Result(session)
         return self.show(replace(session, run=session.run + 1), choice)
+
+
+def guarded(session: Session, act: Callable[[], Result]) -> Result:
+    """The result of an action; one that fails leaves everything as it was, and a sentence."""
+    try:
+        return act()
+    except OcraError as error:
+        return Result(session, notice=notice(str(error), "error"))
+    except Exception as error:
+        traceback.print_exc(file=sys.stderr)
+        sentence = (
+            f"Something went wrong that should not have ({type(error).__name__}); the server's log says more."
+        )
+        return Result(session, notice=notice(sentence, "error"))

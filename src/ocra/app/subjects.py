@@ -1,65 +1,69 @@
-"""What the network is shown: a drawing, an uploaded picture, or a test picture of a task."""
+"""What the model is shown: a drawing, an uploaded image, or a test image of a task."""
 
 from __future__ import annotations
 
 import base64
 import binascii
-import os
 import random
+import time
+from concurrent.futures import Future
 from dataclasses import dataclass
+from pathlib import Path
+from threading import Lock, Thread
+from typing import Literal
 
 import numpy as np
 from torch import Tensor
 
-from ocra.app.networks import Network
 from ocra.config import Preprocessing
-from ocra.data import Task, TaskConfig, get_task, make_task, task_config, task_names
-from ocra.errors import OcraError, UsageError
+from ocra.data import Task, TaskConfig, make_task, task_config, task_names, task_of_model
+from ocra.errors import OcraError
 from ocra.images.fitting import Invert, Placement, Prepared, prepare
 from ocra.images.reading import Picture, read_picture
+from ocra.model.ocra import OCRA
 
-MOST_UPLOAD_BYTES = 10_000_000
 MOST_DRAWING_BYTES = 2_000_000
 MOST_NUMBER = 10_000_000
+PATIENCE = 0.3
+"""Seconds that a visitor's action may wait for the images of a task."""
 _PNG = "data:image/png;base64,"
 
 
 @dataclass(frozen=True)
 class Subject:
-    """A picture to look at."""
+    """An image to look at."""
 
     title: str
     picture: Picture
     invert: Invert = "auto"
     exact: Tensor | None = None
-    """float32 [channels, height, width]: the picture as the task made it, for models of its size"""
+    """float32 [channels, height, width]: the image as the task made it, for models of its size"""
     truth: tuple[str, ...] = ()
     """What is in it, where that is known."""
     is_number: bool = False
     """Whether the truth is a number, to be read from left to right."""
     explain: bool = False
-    """Whether to show how the picture was prepared."""
+    """Whether to show how the image was prepared."""
     note: str = ""
     """A sentence for the page."""
 
-    def fits(self, network: Network) -> bool:
-        """Whether a task made the picture in the very size and colours that the network takes."""
-        return self.exact is not None and tuple(self.exact.shape) == network.config.image_shape
+    def fits(self, model: OCRA) -> bool:
+        """Whether a task made the image in the very size and colours that the model takes."""
+        return self.exact is not None and tuple(self.exact.shape) == model.config.image_shape
 
-    def seen_by(self, network: Network) -> Prepared:
-        """What a network gets; a task's picture, of which the truth is known, is resized and nothing else."""
-        if self.exact is None:
-            way = network.info.preprocessing or network.task.task.preprocessing
-            return prepare(self.picture, network.config, way, invert=self.invert)
-        if self.fits(network):
+    def seen_by(self, model: OCRA) -> Prepared:
+        """What a model gets; a task's image, of which the truth is known, is resized and nothing else."""
+        if self.exact is not None and self.fits(model):
             return Prepared(self.exact, Placement(), self.picture, (), False)
-        return prepare(self.picture, network.config, Preprocessing())
+        own = model.info.preprocessing or task_of(model).preprocessing
+        preprocessing = own if self.exact is None else Preprocessing()
+        return prepare(self.picture, model.config, preprocessing, invert=self.invert)
 
 
 def from_drawing(data: object) -> Subject:
     """A drawing from the page's pad, a PNG as a data URL: white ink on black, as the models know it."""
     if not isinstance(data, str) or not data.startswith(_PNG) or len(data) > MOST_DRAWING_BYTES:
-        raise OcraError("The drawing did not arrive as a picture; clear the pad and draw again.")
+        raise OcraError("The drawing did not arrive as an image; clear the pad and draw again.")
     try:
         content = base64.b64decode(data[len(_PNG) :], validate=True)
     except (binascii.Error, ValueError):
@@ -67,84 +71,107 @@ def from_drawing(data: object) -> Subject:
     return Subject("Your drawing", read_picture(content, "The drawing"), invert="no")
 
 
-def from_upload(path: str) -> Subject:
+def from_upload(content: bytes, name: str) -> Subject:
     """An uploaded file, named as the visitor named it."""
-    name = os.path.basename(path)
-    if os.path.getsize(path) > MOST_UPLOAD_BYTES:
-        raise OcraError(f"{name} is larger than {MOST_UPLOAD_BYTES // 10**6} MB; make it smaller first.")
-    return Subject(name, read_picture(path, name), explain=True)
+    return Subject(name, read_picture(content, name), explain=True)
 
 
-def from_task(name: str, number: float | None, network: Network) -> Subject:
-    """Test picture `number` of a task."""
-    if name not in task_names():
-        raise OcraError(f"There is no task '{name}'.")
-    last = how_many(name, network) - 1
-    if number is None or not 0 <= number <= last:
-        raise OcraError(f"Choose a picture number from 0 to {last:,}.")
-    index = int(number)
-    task, note = _open(_config(name, network))
-    batch = task.batch([index])
-    image = batch.images[0]
-    return Subject(
-        f"Test picture {index:,}",
-        _as_picture(image, f"Test picture {index}"),
-        exact=image,
-        truth=batch.names(task.class_names)[0],
-        is_number=batch.sequence is not None,
-        note=note,
-    )
+def task_of(model: OCRA) -> type[Task]:
+    """The task a model was trained on, or the likely one where nothing was saved."""
+    return task_of_model(model.info.task, model.config).task
 
 
-def how_many(name: str, network: Network) -> int:
-    """How many test pictures a task has on the page."""
-    return len(_open(_config(name, network))[0]) if get_task(name).stored else MOST_NUMBER + 1
+def config_of(name: str, model: OCRA) -> TaskConfig:
+    """The settings of a task: those the model was trained with if it is the model's own, else the usual ones."""
+    own = task_of_model(model.info.task, model.config)
+    if name != own.name:
+        if name not in task_names():
+            raise OcraError(f"There is no task '{name}'.")
+        return task_config(name)
+    values = own.to_dict()
+    if "root" in values and not (values["root"] and Path(values["root"]).is_dir()):
+        values["root"] = None  # a folder of another machine
+    return task_config(values | ({"download": False} if "download" in values else {}))
 
 
-def random_number(count: int) -> int:
-    """The number of some test picture out of so many."""
-    return random.randrange(min(count, 10_000))
+class Reading(OcraError):
+    """The images of a task are still being read."""
 
 
-_splits: dict[TaskConfig, Task] = {}
+class TestImages:
+    """The test images of tasks. Each task is opened once, in a thread of its own, as reading may take minutes."""
+
+    __test__ = False  # for pytest: not a test
+
+    def __init__(self) -> None:
+        self._opened: dict[TaskConfig, tuple[float, Future[tuple[Task, str]]]] = {}
+        self._lock = Lock()
+
+    def open(self, config: TaskConfig, patience: float = PATIENCE) -> tuple[Task, str]:
+        """The test split and a sentence about it; raises Reading, for the page, if that takes longer."""
+        with self._lock:
+            started, split = self._opened.get(config, (0.0, None))
+            if split is None or (split.done() and split.exception()):  # what was missing may be there by now
+                started, split = time.monotonic(), Future()
+                self._opened[config] = started, split
+                Thread(target=_fulfil, args=(split, config), daemon=True).start()
+        try:
+            return split.result(patience)
+        except TimeoutError:
+            if split.done():
+                raise
+            title, seconds = config.task.title or config.name, time.monotonic() - started
+            raise Reading(
+                f"{title}: reading the data, {seconds:.0f} s so far. This is needed once; "
+                "until then you can look at something else."
+            ) from None
+
+    def take(
+        self,
+        name: str,
+        number: float | None,
+        model: OCRA,
+        pick: Literal["this", "next", "any"] = "this",
+        patience: float = PATIENCE,
+    ) -> tuple[Subject, int]:
+        """Test image `number` of a task, or the one after it or any, and its number."""
+        task, note = self.open(config_of(name, model), patience)
+        count = len(task) if task.stored else MOST_NUMBER + 1
+        if pick == "any":
+            number = random.randrange(min(count, 10_000))
+        elif pick == "next":
+            number = (int(number or 0) + 1) % count
+        if number is None or not 0 <= number < count:
+            raise OcraError(f"Choose an image number from 0 to {count - 1:,}.")
+        index = int(number)
+        batch = task.batch([index])
+        image, title = batch.images[0], f"Test image {index:,}"
+        pixels = np.ascontiguousarray(image.numpy().transpose(1, 2, 0))
+        pixels = pixels[:, :, 0] if pixels.shape[2] == 1 else pixels
+        picture = Picture(title, pixels, image.shape[2], image.shape[1])
+        truth = batch.names(task.class_names)[0]
+        is_number = batch.sequence is not None
+        return Subject(title, picture, exact=image, truth=truth, is_number=is_number, note=note), index
 
 
-def takes_long(name: str, network: Network) -> bool:
-    """Whether the first picture of a task needs an archive to be read."""
-    return get_task(name).slow_to_open and _config(name, network) not in _splits
-
-
-def _config(name: str, network: Network) -> TaskConfig:
-    """The network's own task as it was trained on, or the usual one of that name."""
-    return network.task if network.task.name == name else task_config(name)
-
-
-def _test_split(config: TaskConfig) -> Task:
-    if config not in _splits:
-        _splits[config] = make_task(config, "test")
-    return _splits[config]
+def _fulfil(split: Future[tuple[Task, str]], config: TaskConfig) -> None:
+    try:
+        split.set_result(_open(config))
+    except BaseException as error:
+        split.set_exception(error)
 
 
 def _open(config: TaskConfig) -> tuple[Task, str]:
-    """The test split of a task; digits from fonts, and a sentence that says so, where MNIST is missing."""
-    try:
-        return _test_split(config), ""
-    except UsageError:
+    """The test split; where its data is missing one that needs none, and a sentence that says so."""
+    if config.task.private and not config.to_dict().get("root"):
         raise OcraError(
-            "The folder this model was trained on is not on this machine; upload a picture instead."
-        ) from None
-    except OcraError:
-        glyphs = config.offline()
-        if glyphs is None or glyphs.to_dict()["digits"] == config.to_dict()["digits"]:
-            raise
-        note = (
-            "MNIST is not on this machine, so these digits are drawn from fonts: see `ocra data fetch mnist`."
+            "The folder this model was trained on is not on this machine; upload an image instead."
         )
-        return _test_split(glyphs), note
-
-
-def _as_picture(image: Tensor, name: str) -> Picture:
-    """A task's image [channels, height, width] as a picture, for models of another size."""
-    pixels = np.ascontiguousarray(image.numpy().transpose(1, 2, 0))
-    pixels = pixels[:, :, 0] if pixels.shape[2] == 1 else pixels
-    return Picture(name, pixels, image.shape[2], image.shape[1])
+    try:
+        return make_task(config, "test"), ""
+    except OcraError:
+        offline = config.offline()
+        if offline is None or offline == config:
+            raise
+        note = "The data set is not on this machine, so these digits are drawn from fonts: see `ocra data fetch`."
+        return make_task(offline, "test"), note

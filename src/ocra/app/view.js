@@ -47,11 +47,12 @@ function showLook(look) {
     const whose = now.forced ? ", forced" : "";
     one(".place", look).textContent = `${round(now.width)} px wide at ${round(now.x)}, ${round(now.y)}${whose}`;
   } else {
-    one(".place", look).textContent = "the whole picture";
+    one(".place", look).textContent = "the whole image";
   }
   if (now.write) place(one(".draws .write", look), now.write);
   all(".capsules tbody tr", look).forEach((row, k) => {
     row.classList.toggle("winner", k === now.winner);
+    row.classList.toggle("chosen", now.chosen.includes(k));
     bar(one(".length", row), now.lengths[k], 1, now.free?.[k]);
     bar(one(".sum", row), now.sums[k], now.top, now.free_sums?.[k]);
   });
