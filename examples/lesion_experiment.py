@@ -5,7 +5,6 @@ import argparse
 import torch
 
 import ocra
-from ocra.metrics import predicted_counts, wrong_images
 
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("--weights", default="multimnist-3", help="name of shipped weights, or a folder")
@@ -15,7 +14,6 @@ arguments = parser.parse_args()
 
 model = ocra.OCRA.from_pretrained(arguments.weights)
 task = ocra.MultiMNIST(split="test", digits=arguments.digits)
-batch = task.batch(range(arguments.number))
 whole = (task.image_shape[2] - 1) / 2
 windows = ocra.Windows(  # every glimpse takes in the whole image
     center=torch.full((model.config.glimpses, 2), whole),
@@ -31,7 +29,5 @@ conditions = {
     "looks never move": {"windows": windows},
 }
 for name, condition in conditions.items():
-    with torch.inference_mode():
-        scores = model(batch.images, **condition).scores
-    error = wrong_images(predicted_counts(scores, task.answer_rule), batch.counts).float().mean()
+    error = ocra.evaluate(model, task, images=arguments.number, **condition).exact_error
     print(f"{name:18} {error:6.1%} wrong")

@@ -10,15 +10,15 @@ from ocra.losses import compute_losses
 
 
 class Strokes(ocra.Task):
-    """Two of four strokes on 20×20 pixels; picture i is a function of the seed and i alone."""
+    """Two of four strokes on 20×20 pixels; image i is a function of the seed and i alone."""
 
-    name, class_names, image_shape = "strokes", ("falling", "rising", "standing", "lying"), (1, 20, 20)
+    class_names, image_shape = ("falling", "rising", "standing", "lying"), (1, 20, 20)
     shapes = torch.stack([torch.eye(9), torch.eye(9).flip(0), torch.eye(9)[[4] * 9], torch.eye(9)[[4] * 9].T])
 
     def __len__(self):
         return 100_000
 
-    def make(self, indices, parts, single):
+    def make(self, indices, *, annotations, single_objects, spread):
         images, counts = torch.zeros(len(indices), 1, 20, 20), torch.zeros(len(indices), 4)
         for k, index in enumerate(indices):
             draw = np.random.default_rng([self.seed, index])
@@ -28,7 +28,7 @@ class Strokes(ocra.Task):
         return ocra.Batch(images.clamp(max=1), counts)
 
 
-task = Strokes("train", seed=0, parts=False)
+task = Strokes(split="train")
 model = ocra.OCRA(ocra.ModelConfig(height=20, width=20, classes=4, hidden=128, filters=8))
 optimiser = torch.optim.Adam(model.parameters(), lr=3e-3)
 for step in range(int(sys.argv[1]) if len(sys.argv) > 1 else 500):

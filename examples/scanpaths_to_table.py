@@ -4,8 +4,6 @@ import argparse
 from collections import defaultdict
 
 import ocra
-from ocra.lab.scanpaths import Scanpath, save_scanpaths
-from ocra.prediction import decode, run
 
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("--weights", default="multimnist-3", help="name of shipped weights, or a folder")
@@ -14,14 +12,8 @@ parser.add_argument("--number", type=int, default=200, help="test images to look
 parser.add_argument("--out", default="scanpaths.csv", help=".csv, .tsv (MultiMatch) or .npz (pysaliency)")
 arguments = parser.parse_args()
 
-model = ocra.OCRA.from_pretrained(arguments.weights)
 task = ocra.MultiMNIST(split="test", digits=arguments.digits)
-info = model.info
-predictions = decode(run(model, task.batch(range(arguments.number)).images), model.config, info)
-
-names = info.capsule_names(model.config)
-paths = [Scanpath.of(f"test {i}", prediction, names) for i, prediction in enumerate(predictions)]
-save_scanpaths(paths, arguments.out)
+paths = ocra.scanpath(arguments.weights, task, arguments.out, number=arguments.number)
 
 widths = defaultdict(list)
 for path in paths:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import subprocess
 import sys
@@ -9,11 +10,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 from PIL import Image
 
 import ocra
-from ocra.cli.main import COMMANDS, available, main, overview, whole_number
+from ocra.cli.main import COMMANDS, available, columns, lesion_of, main, overview, whole_number
 from ocra.config import ModelConfig
+from ocra.files import csv_cell
 from ocra.model.ocra import OCRA
 from ocra.model.weights import ModelInfo
 
@@ -184,12 +187,59 @@ def test_evaluate_gives_the_same_figures_in_any_number_of_threads(
     assert figures[0]["exact_error"] == figures[1]["exact_error"]
 
 
-def test_evaluate_as_a_table_with_the_second_test_set(
+def test_settings_of_a_task_have_the_names_of_its_config(
     weights: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code, out, _ = output(["evaluate", weights, "--images", "100", "--shift", "6"], capsys)
+    code, out, _ = output(["evaluate", weights, "--images", "100", "--max-shift", "6", "--json"], capsys)
+    result = json.loads(out)
+    assert code == 0 and (result["max_shift"], result["digits"]) == (6, "glyphs")
+    code, _, err = output(["evaluate", weights, "--distractors", "6"], capsys)
+    assert code == 2 and "multimnist has no setting 'distractors'" in err
+
+
+def test_evaluate_for_people_says_the_same_as_for_programs(
+    weights: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["evaluate", weights, "--images", "100"]
+    figures = json.loads(output([*words, "--json"], capsys)[1])
+    code, out, _ = output(words, capsys)
     assert code == 0
-    assert "exact error" in out and "95 % interval" in out and "hardest pairs" in out
+    assert "exact error" in out and f"{figures['exact_error']:.2%}" in out and "hardest pairs" in out
+    assert out.startswith(f"{weights} on 100 test images of multimnist")
+
+
+def test_evaluate_writes_a_row_for_each_image(
+    weights: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = tmp_path / "trials.csv"
+    words = ["evaluate", weights, "--images", "200", "--out", str(table), "--json", "--threads", "2"]
+    figures = json.loads(output(words, capsys)[1])
+    rows = list(csv.DictReader(table.read_text("utf-8").splitlines()))
+    assert len(rows) == 200 == len({row["index"] for row in rows})
+    assert 1 - sum(int(row["correct"]) for row in rows) / 200 == pytest.approx(figures["exact_error"])
+    for row in rows:
+        assert row["correct"] == str(int(sorted(row["truth"].split()) == sorted(row["answer"].split())))
+        assert sorted(row["truth"].split()) == sorted((row["box_1_class"], row["box_2_class"]))
+        assert row["glimpses"] == "3" and float(row["window_3_width"]) > 0
+
+
+def test_interventions_are_options(weights: str, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["evaluate", weights, "--images", "50", "--json"]
+    _, out, _ = output(
+        [*words, "--lesion", "4", "encoder-memory", "--routings", "1", "--glimpses", "2"], capsys
+    )
+    result = json.loads(out)
+    assert result["glimpses"] == 2 and result["classes"]["4"]["error"] == 1
+    assert lesion_of(["4", "encoder-memory"]) == ocra.Lesion(capsules=(4,), encoder_memory=True)
+    code, _, err = output([*words, "--lesion", "soul"], capsys)
+    assert code == 2 and "not 'soul'" in err
+
+
+def test_a_device_that_is_not_there_is_a_sentence(weights: str, capsys: pytest.CaptureFixture[str]) -> None:
+    if not torch.backends.mps.is_available():
+        code, _, err = output(["evaluate", weights, "--device", "mps"], capsys)
+        assert code == 2 and "no device 'mps'" in err
+    assert output(["evaluate", weights, "--images", "8", "--device", "cpu"], capsys)[0] == 0
 
 
 def test_evaluate_takes_a_folder_in_the_size_of_the_model(
@@ -202,7 +252,19 @@ def test_evaluate_takes_a_folder_in_the_size_of_the_model(
     words = ["evaluate", str(tmp_path / "w[x]"), "--task", "folder", "--root", str(tmp_path)]
     code, out, err = output(words, capsys)
     assert code == 0, err
-    assert "w[x] on 1 test images of folder" in out and "[/b]" in out
+    assert f"{tmp_path}/w[x] on 1 test images of folder" in out and "[/b]" in out
+    assert json.loads(output([*words, "--json"], capsys)[1])["classes"].keys() == {"[/b]"}
+
+
+def test_foreign_names_do_not_steer_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert columns([("a\x1b[31m", "1")], ("class\r", "n")) == "class  n\na[31m  1"
+    code, _, err = output(["evaluate", str(tmp_path / "no\x1b]0;such")], capsys)
+    assert code == 1 and "\x1b" not in err and "no]0;such" in err
+
+
+def test_cells_that_a_spreadsheet_would_run_are_marked_as_text() -> None:
+    risky = ("=1+1", "+1", "-1", "@x", "\tx", "\rx")
+    assert [csv_cell(text) for text in (*risky, "a=1", "")] == [*(f"'{text}" for text in risky), "a=1", ""]
 
 
 @pytest.mark.parametrize("task", ["multimnist", None, {"name": "multimnist", "digits": "glyphs", "newer": 1}])
@@ -225,11 +287,6 @@ def test_whatever_is_saved_of_a_task_is_understood(
     where = ["--weights"] if command == "demo" else []
     code, _, err = output([command, *where, str(tmp_path / "weights"), "--images", "8", *words], capsys)
     assert code == 0, err
-
-
-def test_evaluate_refuses_digits_where_there_are_none_to_choose(capsys: pytest.CaptureFixture[str]) -> None:
-    code, _, err = output(["evaluate", "svhn-12", "--digits", "glyphs"], capsys)
-    assert code == 2 and "svhn has no setting 'digits'" in err
 
 
 def test_too_little_memory_is_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:

@@ -76,11 +76,11 @@ def test_a_class_of_a_folder_is_a_toss_up_at_the_half_from_which_it_is_named():
 @pytest.mark.parametrize("images", [np.zeros((1, 36, 36)), Image.new("L", (9, 9)), [np.zeros((36, 36))], 7])
 def test_what_is_no_file_and_no_tensor_is_refused_with_a_sentence(images, tmp_path):
     with pytest.raises(
-        OcraError, match=r"Give picture files, or a float tensor of images, not \w+; torch.from_numpy"
+        OcraError, match=r"Give image files, or a float tensor of images, not \w+; torch.from_numpy"
     ):
         predict(tiny_model(), images)
     if not isinstance(images, list):
-        with pytest.raises(OcraError, match="Give picture files"):
+        with pytest.raises(OcraError, match="Give image files"):
             look(tiny_model(), images, tmp_path / "x.png")
 
 

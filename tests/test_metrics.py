@@ -231,7 +231,7 @@ def test_evaluate_takes_tasks_configs_and_names_and_refuses_nonsense(tmp_path: P
     model = OCRA(ModelConfig(filters=4, hidden=16, primary_capsules=4))
     config = MultiMNIST.Config(digits="glyphs")
     one = evaluate(model, config, images=64, seed=3)
-    other = evaluate(model, make_task(config, "test", 3), images=64, batch=20, threads=2)
+    other = evaluate(model, make_task(config, "test", 3), images=64, batch_size=20, threads=2)
     lengths = [result.details.pop("longest_capsules") for result in (one, other)]
     assert lengths[0] == pytest.approx(lengths[1]) and len(lengths[0]) == 3 and min(lengths[0]) > 0
     assert one.exact_error == other.exact_error and one.details == other.details and one.seed == 3

@@ -13,7 +13,7 @@ from ocra.errors import OcraError, UsageError
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """A folder with weights, a good picture and a bad one."""
+    """A folder with weights, a good image and a bad one."""
     tiny_weights(tmp_path / "weights")
     ink_picture().save(tmp_path / "good.png")
     (tmp_path / "bad.png").write_bytes(b"")
@@ -25,18 +25,21 @@ def lines(capsys):
     return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
 
-def test_json_is_one_line_for_each_picture_with_agreed_names(folder, capsys):
+def test_json_is_one_line_for_each_image_with_agreed_names(folder, capsys):
     main(["good.png", "--weights", "weights", "--json"])
     (line,) = lines(capsys)
     assert list(line) == ["file", "objects", "scores", "glimpses"]
     assert line["file"] == "good.png"
-    assert all(set(found) == {"label", "score"} for found in line["objects"]) and len(line["objects"]) == 2
+    assert (
+        all(set(found) == {"label", "score", "confidence"} for found in line["objects"])
+        and len(line["objects"]) == 2
+    )
     assert list(line["scores"]) == list("0123456789")
     assert [set(glimpse) for glimpse in line["glimpses"]] == [{"x", "y", "width", "winner"}] * 3
 
 
-def test_other_pictures_are_still_recognised_after_a_bad_one(folder, capsys):
-    with pytest.raises(OcraError, match=r"2 of 4 pictures"):
+def test_other_images_are_still_recognised_after_a_bad_one(folder, capsys):
+    with pytest.raises(OcraError, match=r"2 of 4 images"):
         main(["missing.png", "good.png", "bad.png", "good.png", "--weights", "weights", "--json"])
     found = lines(capsys)
     assert [line["file"] for line in found] == ["missing.png", "good.png", "bad.png", "good.png"]
@@ -66,7 +69,7 @@ def test_standard_input_is_read(folder, capsys, monkeypatch):
     assert line["file"] == "-" and line["objects"]
 
 
-def test_figures_are_saved_under_the_names_of_the_pictures(folder, capsys):
+def test_figures_are_saved_under_the_names_of_the_images(folder, capsys):
     (folder / "other").mkdir()
     ink_picture().save(folder / "other/good.png")
     main(["good.png", "other/good.png", "--weights", "weights", "--save", "out"])
@@ -76,7 +79,7 @@ def test_figures_are_saved_under_the_names_of_the_pictures(folder, capsys):
         assert min(Image.open(folder / "out" / name).size) > 300
 
 
-def test_figures_never_replace_pictures_or_each_other(folder, capsys):
+def test_figures_never_replace_images_or_each_other(folder, capsys):
     (folder / "own").mkdir()
     for name in ("a", "a-look", "a-steps"):
         ink_picture().save(folder / f"own/{name}.png")
@@ -90,7 +93,7 @@ def test_figures_never_replace_pictures_or_each_other(folder, capsys):
 
 
 @pytest.mark.parametrize("save", ["out", "."])
-def test_figures_of_an_earlier_run_are_no_pictures(folder, capsys, save):
+def test_figures_of_an_earlier_run_are_no_images(folder, capsys, save):
     (folder / "bad.png").unlink()
     for _ in range(2):
         main([".", "--weights", "weights", "--save", save, "--json"])
@@ -109,15 +112,15 @@ def test_names_with_dollars_are_drawn(folder, capsys):
     assert (folder / "out/from $5_ to $^6-look.png").is_file()
 
 
-def test_a_blank_picture_is_not_guessed_at(folder, capsys):
+def test_a_blank_image_is_not_guessed_at(folder, capsys):
     Image.new("L", (60, 60), 255).save("blank.png")
     with pytest.raises(OcraError):
         main(["blank.png", "--weights", "weights"])
     assert "blank.png is one even tone" in capsys.readouterr().err
 
 
-def test_no_picture_and_no_weights_are_said(folder):
-    with pytest.raises(UsageError, match="at least one picture"):
+def test_no_image_and_no_weights_are_said(folder):
+    with pytest.raises(UsageError, match="at least one image"):
         main(["--weights", "weights"])
     with pytest.raises(OcraError, match="nowhere"):
         main(["good.png", "--weights", "nowhere"])

@@ -11,11 +11,9 @@ from tiny import centroid, dot_picture, tiny_model, tiny_weights
 import ocra
 from ocra.cli.scanpath import main
 from ocra.errors import OcraError, UsageError
-from ocra.images.fitting import prepare
-from ocra.images.reading import read_picture
 from ocra.lab.scanpaths import Scanpath, save_npz, to_csv, to_tsv
 from ocra.model.trace import Windows
-from ocra.prediction import decode
+from ocra.prediction import decode, prepare_image
 
 
 def rows_of(text):
@@ -27,15 +25,13 @@ def test_a_look_at_a_dot_is_written_where_the_dot_is_in_the_users_picture(tmp_pa
     at = (241, 66)
     dot_picture((320, 200), at, radius=10).save(tmp_path / "dot.png")
     model = tiny_model(glimpses=2)
-    prepared = prepare(
-        read_picture(tmp_path / "dot.png"), model.config, ocra.MultiMNIST.preprocessing, fit=fit
-    )
+    prepared = prepare_image(model, tmp_path / "dot.png", fit=fit)
     x, y = centroid(prepared.image[0].numpy())
     windows = Windows(torch.tensor([[x, y]] * 2), torch.tensor([0.5, 1.0]), torch.tensor([0.5, 0.5]))
     trace = model(prepared.image[None], record=True, windows=windows)
     assert trace.glimpses[0, 0, 0, 8:10, 8:10].min() > 0.5  # the glimpse does show the dot
     (said,) = decode(trace, model.config, model.info, [prepared.placement])
-    first, second = rows_of(to_csv([Scanpath.of("dot.png", said, tuple("0123456789"))]))
+    first, second = rows_of(to_csv([Scanpath("dot.png", said.glimpses, tuple("0123456789"))]))
     assert (float(first["x"]), float(first["y"])) == pytest.approx(at, abs=2)
     scale = prepared.placement.scale[0]
     assert float(second["width"]) == pytest.approx(17 * scale, rel=1e-3)
@@ -101,7 +97,9 @@ def test_the_three_tables_agree(weights, tmp_path):
     model = tiny_model()
     trace = model(torch.rand(2, 1, 36, 36), record=True)
     said = decode(trace, model.config, model.info)
-    paths = [Scanpath.of(name, item, tuple("0123456789")) for name, item in zip("ab", said, strict=True)]
+    paths = [
+        Scanpath(name, item.glimpses, tuple("0123456789")) for name, item in zip("ab", said, strict=True)
+    ]
     save_npz(paths, tmp_path / "p.npz")
     xs = [float(row["x"]) for row in rows_of(to_csv(paths))]
     assert np.load(tmp_path / "p.npz")["xs"].ravel() == pytest.approx(xs, abs=1e-4)
@@ -115,7 +113,7 @@ def test_a_broken_picture_does_not_stop_the_others(weights, tmp_path, capsys):
     Image.new("L", (60, 60), 255).save(tmp_path / "blank.png")
     out = tmp_path / "paths.csv"
     names = [str(tmp_path / f"{name}.png") for name in ("bad", "blank", "good")]
-    with pytest.raises(OcraError, match="2 of 3 pictures"):
+    with pytest.raises(OcraError, match="2 of 3 images"):
         main([*names, "--weights", weights, "--out", str(out)])
     assert {row["image"] for row in rows_of(out.read_text("utf-8"))} == {str(tmp_path / "good.png")}
     assert "bad.png" in capsys.readouterr().err
@@ -128,6 +126,29 @@ def test_a_broken_picture_does_not_stop_the_others(weights, tmp_path, capsys):
 def test_impossible_wishes_are_refused(arguments, weights):
     with pytest.raises(UsageError):
         main([*arguments, "--weights", weights])
+
+
+def test_the_library_does_what_the_command_does(weights, tmp_path):
+    main(task_arguments(weights, tmp_path / "a.csv"))
+    task = ocra.MultiMNIST(split="test", digits="glyphs")
+    paths = ocra.scanpath(weights, task, tmp_path / "b.csv", number=3)
+    assert len(paths) == 3 and (tmp_path / "a.csv").read_text() == (tmp_path / "b.csv").read_text()
+
+
+def test_a_lesion_changes_the_path(weights):
+    task = ocra.MultiMNIST(split="test", digits="glyphs")
+    intact, lesioned = (
+        ocra.scanpath(weights, task, number=1, lesion=lesion)[0].glimpses
+        for lesion in (None, ocra.Lesion(decoder_memory=True))
+    )
+    assert intact[0].x == lesioned[0].x and intact[2].x != lesioned[2].x
+
+
+def test_file_names_are_no_formulas(weights, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    dot_picture((100, 80), (30, 30), 10).save("=cmd.png")
+    ocra.scanpath(weights, "=cmd.png", "paths.csv")
+    assert rows_of((tmp_path / "paths.csv").read_text("utf-8"))[0]["image"] == "'=cmd.png"
 
 
 def test_no_scanpaths_make_an_empty_file(tmp_path):

@@ -15,6 +15,7 @@ from ocra.evaluation import evaluate as evaluate
 from ocra.experiment import Experiment as Experiment
 from ocra.experiment import RunConfig as RunConfig
 from ocra.experiment import Stage as Stage
+from ocra.lab.scanpaths import scanpath as scanpath
 from ocra.losses import LossConfig as LossConfig
 from ocra.model import OCRA as OCRA
 from ocra.model import Lesion as Lesion

@@ -1,27 +1,33 @@
-"""Objects, scores and glimpses of pictures, in words and in pixels of the user's own picture."""
+"""From images to answers: objects, scores and glimpses, in words and in pixels of the user's own image."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import Any, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from ocra.config import ModelConfig
-from ocra.data import get_task, likely_task
+from ocra.config import AnswerRule, ModelConfig
+from ocra.data import task_of_model
 from ocra.data.task import NO_DIGIT
-from ocra.errors import OcraError
+from ocra.errors import OcraError, UsageError
 from ocra.images.fitting import Fit, Invert, Placement, Prepared, prepare
-from ocra.images.reading import read_picture
+from ocra.images.reading import find_pictures, read_picture
 from ocra.metrics import predicted_counts
+from ocra.model.interventions import Lesion
 from ocra.model.ocra import OCRA
-from ocra.model.trace import Trace
-from ocra.model.weights import ModelInfo
+from ocra.model.trace import Trace, Windows
+from ocra.model.weights import ModelInfo, read_config, shipped
 
 Source = str | os.PathLike[str]
+AnyModel = TypeVar("AnyModel")
+DEFAULT_WEIGHTS = "multimnist-3"
+BATCH = 32
+"""Images that go through the model at once."""
 SLACK = 0.01
 """How far the values of an image may lie beyond 0 and 1, by rounding."""
 
@@ -41,7 +47,7 @@ class FoundObject:
 
 @dataclass(frozen=True)
 class Glimpse:
-    """Where the model looked at one step and what it took it for, in pixels of the user's picture."""
+    """Where the model looked at one step and what it took it for, in pixels of the user's image."""
 
     x: float
     y: float
@@ -49,7 +55,7 @@ class Glimpse:
     width: float
     """Distance between the outermost filters, stride · (N − 1)."""
     height: float
-    """The same along y; differs from the width only where the picture was stretched."""
+    """The same along y; differs from the width only where the image was stretched."""
     stride: float
     sigma: float
     winner: str
@@ -62,18 +68,45 @@ class Glimpse:
 
 @dataclass(frozen=True, repr=False)
 class Prediction:
-    """What the model says about one picture."""
+    """What the model says about one image."""
 
     objects: tuple[FoundObject, ...]
     """The answer: most certain first; house numbers from left to right."""
     scores: dict[str, float]
     """Of every class."""
     glimpses: tuple[Glimpse, ...]
+    sequence: bool = False
+    """Whether the order of the objects is part of the answer, as in a house number."""
+    prepared: Prepared | None = field(default=None, compare=False)
+    """How the user's image became the model's, where it was read from a file."""
 
     @property
     def labels(self) -> tuple[str, ...]:
         """The names of the objects."""
         return tuple(found.label for found in self.objects)
+
+    @property
+    def text(self) -> str:
+        """The answer as one writes it: '3 8', or '1984' for a house number; empty if nothing was found."""
+        return ("" if self.sequence else " ").join(self.labels)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Ready for JSON, rounded."""
+        return {
+            "objects": [
+                {
+                    "label": found.label,
+                    "score": round(found.score, 4),
+                    "confidence": round(found.confidence, 4),
+                }
+                for found in self.objects
+            ],
+            "scores": {name: round(score, 4) for name, score in self.scores.items()},
+            "glimpses": [
+                {"x": round(g.x, 2), "y": round(g.y, 2), "width": round(g.width, 2), "winner": g.winner}
+                for g in self.glimpses
+            ],
+        }
 
     def __repr__(self) -> str:
         """The answer in short; the fields hold the rest."""
@@ -85,59 +118,128 @@ def predict(
     model: OCRA | Source,
     images: Tensor | Source | Sequence[Source],
     *,
-    info: ModelInfo | None = None,
     invert: Invert = "auto",
     fit: Fit = "auto",
     glimpses: int | None = None,
+    routings: int | None = None,
+    lesion: Lesion | None = None,
+    windows: Windows | None = None,
+    device: str | None = None,
 ) -> list[Prediction]:
-    """Recognise the objects in images [batch, channels, height, width], or in picture files of any kind.
+    """Recognise the objects in images [batch, channels, height, width], or in image files of any kind.
 
-    model: a network, or the name or folder of its weights (needed for class names of one's own).
-    The answer follows the task's rule: two different classes with the highest scores (multimnist), two of a
-    class that scores 1.8 or more, else the two highest (cluttered), the readouts (svhn), as many of the highest
-    as every picture has labels (own folders), or else every class as often as its rounded score says, but once at
-    most where no label ever repeats.
+    model: a network, or the name or folder of its weights. images: a tensor with values in [0, 1], or files,
+    patterns and folders. invert, fit: how a file becomes an image of the model, see `ocra.images.fitting.prepare`.
+    glimpses, routings, lesion, windows: interventions, as in `OCRA.forward`. device: cpu, cuda or mps.
+
+    The answer follows the rule saved with the model: so many objects with the highest scores, a class twice from
+    a score of 1.8 on where classes may repeat; the readouts of a house number; or, where the number of objects is
+    not known, every class as often as its rounded score says.
     """
-    if not isinstance(model, OCRA):
-        model = OCRA.from_pretrained(os.fspath(model))
-    info = info or model.info
-    placements = None
-    if not isinstance(images, Tensor):
-        sources = [images] if isinstance(images, str | os.PathLike) else _listed(images)
-        prepared = [picture_for(model.config, info.task_name, source, invert, fit) for source in sources]
-        if not prepared:
-            return []
-        images, placements = (
-            torch.stack([item.image for item in prepared]),
-            [item.placement for item in prepared],
-        )
-    return decode(run(model, images, glimpses), model.config, info, placements)
+    model = load(model, device)
+    interventions = given(glimpses=glimpses, routings=routings, lesion=lesion, windows=windows)
+    if isinstance(images, Tensor):
+        return decode(run(model, images, **interventions), model.config, model.info)
+    answers = []
+    for _, answer in predict_each(model, images, invert=invert, fit=fit, **interventions):
+        if isinstance(answer, OcraError):
+            raise answer
+        answers.append(answer)
+    return answers
 
 
-def picture_for(
-    config: ModelConfig, task: str, source: Source, invert: Invert = "auto", fit: Fit = "auto"
-) -> Prepared:
-    """A picture file made fit for a model; one without anything to see in it is refused."""
-    if not isinstance(source, str | os.PathLike):
-        raise OcraError(
-            f"Give picture files, or a float tensor of images, not {type(source).__name__}; torch.from_numpy makes a "
-            "tensor of an array."
-        )
-    kind = get_task(task) if task else likely_task(config)
-    prepared = prepare(read_picture(source), config, kind.preprocessing, invert=invert, fit=fit)
+def predict_each(
+    model: OCRA,
+    sources: Source | Iterable[Source],
+    *,
+    invert: Invert = "auto",
+    fit: Fit = "auto",
+    **interventions: Any,
+) -> Iterator[tuple[str, Prediction | OcraError]]:
+    """Each image file with its prediction, some at a time, or with the error that says why there is none."""
+    files = find_pictures(map(_file_name, _listed(sources)))
+    while batch := list(islice(files, BATCH)):
+        prepared: list[Prepared | OcraError] = []
+        for file in batch:
+            try:
+                prepared.append(prepare_image(model, file, invert, fit))
+            except OcraError as error:
+                prepared.append(error)
+        good = [item for item in prepared if isinstance(item, Prepared)]
+        found = iter(predict_prepared(model, good, **interventions) if good else [])
+        for file, item in zip(batch, prepared, strict=True):
+            yield file, item if isinstance(item, OcraError) else next(found)
+
+
+def predict_prepared(model: OCRA, prepared: Sequence[Prepared], **interventions: Any) -> list[Prediction]:
+    """The predictions for images that are ready for the model."""
+    trace = run(model, torch.stack([item.image for item in prepared]), **interventions)
+    found = decode(trace, model.config, model.info, [item.placement for item in prepared])
+    return [replace(answer, prepared=item) for answer, item in zip(found, prepared, strict=True)]
+
+
+def load(model: OCRA | Source | None, device: str | None = None, task: str | None = None) -> OCRA:
+    """The model itself, on the device if one is named; without a model the shipped one for the task.
+
+    Of several shipped for a task, the one with the fewest glimpses.
+    """
+    if model is None:
+        fitting = {name: read_config(name) for name in shipped()}
+        choice = [name for name, (_, info) in fitting.items() if info.task_name == task or task is None]
+        if not choice:
+            raise UsageError(f"Say which weights to use: none are shipped for {task}.")
+        model = min(choice, key=lambda name: (name != DEFAULT_WEIGHTS, fitting[name][0].glimpses))
+    loaded = model if isinstance(model, OCRA) else OCRA.from_pretrained(os.fspath(model))
+    return move(loaded, device)
+
+
+def move(model: AnyModel, device: str | None) -> AnyModel:
+    """The module on this device; where it is if none is named."""
+    if device is None or not isinstance(model, nn.Module):
+        return model
+    try:
+        return model.to(torch.device(device))
+    except (RuntimeError, AssertionError):
+        raise UsageError(
+            f"PyTorch finds no device '{device}' on this machine; leave it out or say cpu."
+        ) from None
+
+
+def given(**values: Any) -> dict[str, Any]:
+    """Those that are not None."""
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def prepare_image(model: OCRA, source: Source, invert: Invert = "auto", fit: Fit = "auto") -> Prepared:
+    """An image file made fit for a model; one without anything to see in it is refused."""
+    how = model.info.preprocessing or task_of_model(model.info.task, model.config).task.preprocessing
+    prepared = prepare(read_picture(_file_name(source)), model.config, how, invert=invert, fit=fit)
     if prepared.blank:
         raise OcraError(f"{prepared.picture.name} is one even tone: there is nothing in it to recognise.")
     return prepared
 
 
 def _listed(sources: Any) -> list[Any]:
-    """Several sources as a list; an array or a picture is one thing, which is refused later."""
-    return [sources] if hasattr(sources, "shape") or not hasattr(sources, "__iter__") else list(sources)
+    """Several sources as a list; a name, an array or an image is one thing."""
+    single = isinstance(sources, str | os.PathLike) or hasattr(sources, "shape")
+    return [sources] if single or not hasattr(sources, "__iter__") else list(sources)
+
+
+def _file_name(source: Any) -> str:
+    if not isinstance(source, str | os.PathLike):
+        raise OcraError(
+            f"Give image files, or a float tensor of images, not {type(source).__name__}; torch.from_numpy makes a "
+            "tensor of an array."
+        )
+    return os.fspath(source)
 
 
 @torch.inference_mode()
-def run(model: OCRA, images: Tensor, glimpses: int | None = None) -> Trace:
-    """One recorded pass over images [batch, channels, height, width], values in [0, 1]."""
+def run(model: OCRA, images: Tensor, **interventions: Any) -> Trace:
+    """One recorded pass over images [batch, channels, height, width], values in [0, 1].
+
+    interventions: glimpses, routings, lesion, windows …, as in `OCRA.forward`.
+    """
     if (
         images.is_floating_point()
         and images.numel()
@@ -145,48 +247,52 @@ def run(model: OCRA, images: Tensor, glimpses: int | None = None) -> Trace:
     ):
         raise OcraError("The images hold values that are not from 0 to 1; divide bytes by 255.")
     device = next(model.parameters()).device
-    return model(images.to(device), glimpses=glimpses, record=True)
+    return model(images.to(device), record=True, **interventions)
 
 
 def decode(
     trace: Trace, config: ModelConfig, info: ModelInfo, placements: Sequence[Placement] | None = None
 ) -> list[Prediction]:
-    """Put a recorded pass into words; `placements` says where the images lie in the users' pictures."""
-    batch = len(trace.scores)
-    placements = placements or [Placement()] * batch
-    answers = _read_numbers(trace) if trace.readout is not None else _name_objects(trace, info)
+    """What a recorded pass says; `placements` says where the images lie in the users' own."""
     scores = trace.scores.tolist()
+    placements = placements or [Placement()] * len(scores)
     return [
         Prediction(
-            tuple(FoundObject(info.class_names[k], score, sure) for k, score, sure in answers[i]),
+            objects,
             dict(zip(info.class_names, scores[i], strict=True)),
-            _glimpses(trace, i, config, info.capsule_names(config), placements[i]),
+            _glimpses(trace, i, config, info, placements[i]),
+            sequence=trace.readout is not None,
         )
-        for i in range(batch)
+        for i, objects in enumerate(answers(trace, info.class_names, info.answer))
     ]
 
 
-def _name_objects(trace: Trace, info: ModelInfo) -> list[list[tuple[int, float, float]]]:
+def answers(trace: Trace, class_names: tuple[str, ...], rule: AnswerRule) -> list[tuple[FoundObject, ...]]:
+    """The objects named in each image: those of the readouts where there are any, else by the rule."""
+    found = _read_numbers(trace.readout) if trace.readout is not None else _name_objects(trace.scores, rule)
+    return [tuple(FoundObject(class_names[k], score, sure) for k, score, sure in image) for image in found]
+
+
+def _name_objects(scores: Tensor, rule: AnswerRule) -> list[list[tuple[int, float, float]]]:
     """(class, score, confidence) of the objects of each image, highest score first."""
-    counts = predicted_counts(trace.scores, info.answer)
-    answers = []
-    for score, count in zip(trace.scores.tolist(), counts.long().tolist(), strict=True):
+    counts = predicted_counts(scores, rule)
+    named = []
+    for score, count in zip(scores.tolist(), counts.long().tolist(), strict=True):
         rejected = max((s for s, n in zip(score, count, strict=True) if n == 0), default=0.0)
-        if info.answer.objects is None:  # a class is named from a half on, whatever the others score
+        if rule.objects is None:  # a class is named from a half on, whatever the others score
             rejected = max(rejected, 0.5)
         found = [
             (k, score[k] / n, _confidence(score[k] / n, rejected))
             for k, n in enumerate(count)
             for _ in range(n)
         ]
-        answers.append(sorted(found, key=lambda item: -item[1]))
-    return answers
+        named.append(sorted(found, key=lambda item: -item[1]))
+    return named
 
 
-def _read_numbers(trace: Trace) -> list[list[tuple[int, float, float]]]:
+def _read_numbers(readout: Tensor) -> list[list[tuple[int, float, float]]]:
     """(digit, output, confidence) of each house number from left to right, without those for 'no digit'."""
-    assert trace.readout is not None
-    highest, digits = trace.readout.topk(2, dim=2)
+    highest, digits = readout.topk(2, dim=2)
     return [
         [
             (pair[0], best[0], _confidence(*best))
@@ -203,32 +309,35 @@ def _confidence(score: float, rejected: float) -> float:
 
 
 def _glimpses(
-    trace: Trace, i: int, config: ModelConfig, names: tuple[str, ...], placement: Placement
+    trace: Trace, i: int, config: ModelConfig, info: ModelInfo, placement: Placement
 ) -> tuple[Glimpse, ...]:
     """The glimpses of image i; a model without attention looks at the whole image each time."""
     assert trace.winners is not None, "decode needs a trace made with record=True"
-    windows, lengths = trace.read_windows, trace.capsule_lengths[i].tolist()
+    windows, lengths, names = (
+        trace.read_windows,
+        trace.capsule_lengths[i].tolist(),
+        info.capsule_names(config),
+    )
     made = []
     for step, winner in enumerate(trace.winners[i].tolist()):
         if windows is None:
-            longest = max(config.width, config.height)
             x, y, stride, sigma = (config.width - 1) / 2, (config.height - 1) / 2, float("nan"), float("nan")
-            extent = longest - 1.0
+            extent = max(config.width, config.height) - 1.0
         else:
             x, y = windows.center[i, step].tolist()
             stride, sigma = windows.stride[i, step].item(), windows.sigma[i, step].item()
             extent = stride * (config.glimpse_size - 1)
-        (scale_x, scale_y), place = placement.scale, placement.to_picture(x, y)
+        scale_x, scale_y = placement.scale
         made.append(
             Glimpse(
-                *place,
-                extent * scale_x,
-                extent * scale_y,
-                stride * scale_x,
-                sigma * scale_x,
-                names[winner],
-                lengths[step][winner],
-                tuple(lengths[step]),
+                *placement.to_picture(x, y),
+                width=extent * scale_x,
+                height=extent * scale_y,
+                stride=stride * scale_x,
+                sigma=sigma * scale_x,
+                winner=names[winner],
+                length=lengths[step][winner],
+                lengths=tuple(lengths[step]),
             )
         )
     return tuple(made)

@@ -6,6 +6,7 @@ instant.
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import inspect
 import os
@@ -13,8 +14,9 @@ import sys
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Optional, TypeVar, get_type_hints
 
 from ocra.errors import OcraError, UsageError
 from ocra.files import printable
@@ -22,11 +24,15 @@ from ocra.files import printable
 if TYPE_CHECKING:
     from tyro.constructors import PrimitiveConstructorSpec, PrimitiveTypeInfo
 
+    from ocra.model.interventions import Lesion
+
+Device = Literal["cpu", "cuda", "mps"]
+Split = Literal["train", "validation", "test"]
 Result = TypeVar("Result")
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "demo": ("demo", "see it work: recognise test digits with shipped weights"),
-    "predict": ("predict", "say what is in pictures"),
+    "predict": ("predict", "say what is in images"),
     "look": ("look", "draw where the model looks and what it makes of it"),
     "scanpath": ("scanpath", "write down where the model looks, as a table"),
     "app": ("app", "open a local web page to draw, look and compare"),
@@ -36,7 +42,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "presets": ("presets", "list the experiments of the paper, or show one whole"),
     "reproduce": ("reproduce", "run every row of a table of the paper, write the results"),
     "bench": ("bench", "measure speed and memory on this machine"),
-    "data": ("data", "get data sets, check them, look at their pictures"),
+    "data": ("data", "get data sets, check them, look at their images"),
     "import-authors": ("import_authors", "turn a checkpoint of the paper's authors into ours"),
 }
 """Each command with its module in `ocra.cli` and a line of help. A module has `main(args)`."""
@@ -125,7 +131,8 @@ def parse(
     """Call a function, or make a dataclass, with what the words of the command line say.
 
     target: the function, or one for each subcommand. The help begins with the docstring up to its list of
-    arguments, the example included. Whole numbers may be written 3e6.
+    arguments, the example included. Whole numbers may be written 3e6. A function with an argument `settings` gets one
+    with the settings of all tasks, see `task_settings`.
     """
     import tyro
 
@@ -135,6 +142,8 @@ def parse(
         if isinstance(target, Mapping):
             commands = dict(target)
             return tyro.extras.subcommand_cli_from_dict(commands, args=list(words), prog=program, **options)
+        if inspect.isfunction(target) and "settings" in target.__annotations__:
+            target.__annotations__["settings"] = tyro.conf.OmitArgPrefixes[task_settings(words)]  # type: ignore[misc]
         options.setdefault("description", inspect.cleandoc(target.__doc__ or "").partition("\n\nArgs:")[0])
         return tyro.cli(target, args=list(words), prog=program, **options)
 
@@ -152,6 +161,43 @@ def _whole_number_rule(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec | No
         is_instance=lambda value: isinstance(value, int),
         str_from_instance=lambda value: [str(value)],
     )
+
+
+def task_settings(words: Sequence[str]) -> type:
+    """A dataclass of the settings of all tasks, under their own names, each None unless it is given.
+
+    It inherits from the tasks' configs, because that is where the sentences of the help stand. words: those of the
+    command line; --task may name a class of somebody else's.
+    """
+    from ocra.data import get_task, task_names
+
+    named = [word for before, word in pairwise(words) if before == "--task"]
+    configs = list(dict.fromkeys(get_task(name).Config for name in [*task_names(), *named]))
+    fields = {
+        field.name: (field.name, Optional[get_type_hints(config)[field.name]], None)  # noqa: UP045
+        for config in configs
+        for field in dataclasses.fields(config)
+    }
+    body = {
+        "__doc__": "Settings of the task's images; those of other tasks are refused.",
+        "__post_init__": lambda self: None,
+    }
+    return dataclasses.make_dataclass(
+        "Settings", fields.values(), bases=tuple(configs), frozen=True, namespace=body
+    )
+
+
+def lesion_of(words: Sequence[str]) -> Lesion | None:
+    """The lesion that words such as encoder-memory, feedback or 3 (an object capsule) stand for."""
+    from ocra.model.interventions import Lesion
+
+    parts = {field.name for field in dataclasses.fields(Lesion)} - {"capsules"}
+    capsules = tuple(int(word) for word in words if word.isdecimal())
+    named = {word.replace("-", "_") for word in words if not word.isdecimal()}
+    if unknown := sorted(named - parts):
+        known = ", ".join(sorted(part.replace("_", "-") for part in parts))
+        raise UsageError(f"--lesion knows {known} and numbers of object capsules, not '{unknown[0]}'.")
+    return Lesion(capsules=capsules, **dict.fromkeys(named, True)) if words else None
 
 
 def whole_number(text: str) -> int:

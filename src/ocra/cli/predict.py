@@ -1,22 +1,22 @@
-"""ocra predict: say what is in pictures."""
+"""ocra predict: say what is in images."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
 from PIL import Image
 from tyro.conf import Positional, arg
 
-from ocra.cli.main import parse
-from ocra.cli.sources import Network, in_batches, load_network, pass_over, prepare_pictures
+from ocra.cli.main import Device, lesion_of, parse, show_error
 from ocra.errors import OcraError, UsageError
+from ocra.files import printable
 from ocra.images.fitting import Fit, Invert, Prepared
 from ocra.images.reading import find_pictures
-from ocra.prediction import Prediction, decode
+from ocra.model.ocra import OCRA
+from ocra.prediction import DEFAULT_WEIGHTS, Prediction, given, load, predict_each
 
 FIGURES = ("-look.png", "-steps.png")
 
@@ -24,81 +24,81 @@ FIGURES = ("-look.png", "-steps.png")
 def predict(
     images: Positional[tuple[str, ...]],
     /,
-    weights: str = "multimnist-3",
+    weights: str = DEFAULT_WEIGHTS,
     as_json: Annotated[bool, arg(name="json")] = False,
     save: Path | None = None,
     explain: bool = False,
     invert: Invert = "auto",
     fit: Fit = "auto",
     glimpses: int | None = None,
+    routings: int | None = None,
+    lesion: tuple[str, ...] = (),
+    device: Device | None = None,
 ) -> None:
-    """Say what is in pictures, with shipped weights or your own.
+    """Say what is in images, with shipped weights or your own.
 
-    Photographs and scans work: a picture is made grey, turned to light on dark where its background is light,
+    Photographs and scans work: an image is made grey, turned to light on dark where its background is light,
     evened out, and fitted to the model's size; --explain and --save show each step. The default weights know
     two overlapping digits; for digits that lie apart use --weights cluttered-5, for house numbers svhn-12.
 
     Example: ocra predict photo.jpg scans/*.png --save out
 
     Args:
-        images: Picture files, patterns, folders, or - for standard input.
+        images: Image files, patterns, folders, or - for standard input.
         weights: Name of shipped weights, or a folder.
-        as_json: Print one line of JSON for each picture: file, objects, scores, glimpses; or file and error.
-            Glimpses are in pixels of your picture, from 0 at the centre of its top left pixel.
-        save: Folder for two figures for each picture: what the model did (NAME-look.png), and how the picture was
+        as_json: Print one line of JSON for each image: file, objects, scores, glimpses; or file and error.
+            Glimpses are in pixels of your image, from 0 at the centre of its top left pixel.
+        save: Folder for two figures for each image: what the model did (NAME-look.png), and how the image was
             prepared (NAME-steps.png).
-        explain: Say how each picture was prepared.
+        explain: Say how each image was prepared.
         invert: Turn light and dark around. auto: when the background is light.
-        fit: content: scale the ink to the size that digits have in training. whole: show all of the picture.
+        fit: content: scale the ink to the size that digits have in training. whole: show all of the image.
             stretch: fill the model's image. auto: what suits the model's task.
         glimpses: Number of glimpses, if not the one the model was trained with.
+        routings: Number of routings, if not the model's own.
+        lesion: Parts to silence: encoder-memory, decoder-memory, feedback, or numbers of object capsules.
+        device: Where to compute: cpu, cuda or mps.
     """
     if not images:
-        raise UsageError("Name at least one picture, for example: ocra predict photo.jpg")
-    network = load_network(weights)
-    failed = seen = 0
+        raise UsageError("Name at least one image, for example: ocra predict photo.jpg")
+    model = load(weights, device)
+    interventions = given(glimpses=glimpses, routings=routings, lesion=lesion_of(lesion))
     named = set(images)
     files = [file for file in find_pictures(images) if file in named or not _is_own_figure(file, save)]
-    # No figure may replace a picture.
+    # No figure may replace an image.
     taken = {Path(file).resolve() for file in files} if save is not None else set()
-    for batch in in_batches(prepare_pictures(files, network, invert, fit)):
-        answers = _recognise(network, [item for _, item in batch], glimpses, save, taken)
-        for (file, item), answer in zip(batch, answers, strict=True):
-            seen += 1
-            if isinstance(answer, OcraError):
-                failed += 1
-                _report_error(file, answer, as_json)
-            elif as_json:
-                print(json.dumps(as_record(file, answer), ensure_ascii=False), flush=True)
-            else:
-                print(format_prediction(file, answer, network), flush=True)
-                if explain and isinstance(item, Prepared):
-                    print(_explanation(item), flush=True)
-    if save is not None and failed < seen:
-        print(f"Figures are in {save}.", file=sys.stderr)
+    failed = 0
+    for file, answer in predict_each(model, files, invert=invert, fit=fit, **interventions):
+        if as_json:
+            said = {"error": str(answer)} if isinstance(answer, OcraError) else answer.to_dict()
+            print(json.dumps({"file": file, **said}), flush=True)
+        elif isinstance(answer, OcraError):
+            show_error(answer)
+        else:
+            print(format_prediction(file, answer, explain), flush=True)
+        if isinstance(answer, OcraError):
+            failed += 1
+        elif save is not None and answer.prepared is not None:
+            _save_figures(model, answer.prepared, save, taken, interventions)
+    if save is not None and failed < len(files):
+        print(printable(f"Figures are in {save}."), file=sys.stderr)
     if failed:
-        raise OcraError(
-            f"{failed} of {seen} {'picture' if seen == 1 else 'pictures'} could not be recognised."
+        raise OcraError(f"{failed} of {len(files)} image{'s' * (len(files) > 1)} could not be recognised.")
+
+
+def format_prediction(file: str, prediction: Prediction, explain: bool = False) -> str:
+    """One line for a person: the objects, and how sure the model is of each; and one on how the image was prepared."""
+    said = "nothing found"
+    if prediction.objects:
+        sure = ", ".join(f"{found.confidence:.0%}" for found in prediction.objects)
+        said = f"{prediction.text}  (confidence {sure})"
+    lines = [printable(f"{file}: {said}")]
+    if explain and prediction.prepared is not None:
+        steps = prediction.prepared.steps
+        lines.append(
+            "    " + " → ".join(f"{step.name} ({step.note})" if step.note else step.name for step in steps)
         )
-
-
-def _recognise(
-    network: Network,
-    items: list[Prepared | OcraError],
-    glimpses: int | None,
-    save: Path | None,
-    taken: set[Path],
-) -> list[Prediction | OcraError]:
-    """The answer for every picture that can be answered for, in order; errors stay where they are."""
-    good = [item for item in items if isinstance(item, Prepared)]
-    found: Iterator[Prediction] = iter(())
-    if good:
-        trace = pass_over(network, good, glimpses)
-        placements = [item.placement for item in good]
-        found = iter(decode(trace, network.model.config, network.info, placements))
-        if save is not None:
-            _save_figures(network, trace, good, save, taken)
-    return [next(found) if isinstance(item, Prepared) else item for item in items]
+    return "\n".join(lines)
 
 
 def _is_own_figure(file: str, folder: Path | None) -> bool:
@@ -114,66 +114,25 @@ def _is_own_figure(file: str, folder: Path | None) -> bool:
         return False
 
 
-def _save_figures(network: Network, trace: Any, good: list[Prepared], folder: Path, taken: set[Path]) -> None:
-    """Two figures for each picture; where a name is taken, by a picture or another's figure, they get a number."""
-    import torch
-
+def _save_figures(
+    model: OCRA, prepared: Prepared, folder: Path, taken: set[Path], interventions: dict[str, Any]
+) -> None:
+    """Two figures of an image; where a name is taken, by an image or another's figure, they get a number."""
     from ocra.viz.figure import draw_look, draw_preparation
     from ocra.viz.record import records
     from ocra.viz.style import save_figure
 
-    images = torch.stack([item.image for item in good])
-    titles = [f"{item.picture.name} · {network.name}" for item in good]
-    made = records(network.model, images, trace=trace, titles=titles, prepared=good)
-    for record, item in zip(made, good, strict=True):
-        stem = name = Path(item.picture.name).stem or "picture"
-        number = 1
-        while taken & {*(targets := _targets(folder, name))}:
-            number += 1
-            name = f"{stem}-{number}"
-        taken |= {*targets}
-        save_figure(draw_look(record), targets[0])
-        save_figure(draw_preparation(item), targets[1])
-
-
-def _targets(folder: Path, name: str) -> tuple[Path, Path]:
-    """The two files for a picture: what the model did, and how the picture was prepared."""
-    look, steps = ((folder / f"{name}{ending}").resolve() for ending in FIGURES)
-    return look, steps
-
-
-def as_record(file: str, prediction: Prediction) -> dict[str, Any]:
-    """What --json prints for a picture."""
-    return {
-        "file": file,
-        "objects": [{"label": found.label, "score": round(found.score, 4)} for found in prediction.objects],
-        "scores": {name: round(score, 4) for name, score in prediction.scores.items()},
-        "glimpses": [
-            {"x": round(g.x, 2), "y": round(g.y, 2), "width": round(g.width, 2), "winner": g.winner}
-            for g in prediction.glimpses
-        ],
-    }
-
-
-def format_prediction(file: str, prediction: Prediction, network: Network) -> str:
-    """One line for a person: the objects, and how sure the model is of each."""
-    if not prediction.objects:
-        return f"{file}: nothing found"
-    sure = ", ".join(f"{found.confidence:.0%}" for found in prediction.objects)
-    between = "" if network.model.config.readout_digits else " "
-    return f"{file}: {between.join(prediction.labels)}  (confidence {sure})"
-
-
-def _explanation(prepared: Prepared) -> str:
-    steps = [f"{step.name} ({step.note})" if step.note else step.name for step in prepared.steps]
-    return "    " + " → ".join(steps)
-
-
-def _report_error(file: str, error: OcraError, as_json: bool) -> None:
-    if as_json:
-        print(json.dumps({"file": file, "error": str(error)}, ensure_ascii=False), flush=True)
-    else:
-        print(f"error: {error}", file=sys.stderr, flush=True)
+    stem = name = Path(prepared.picture.name).stem or "image"
+    number = 1
+    while taken & {*(targets := [(folder / f"{name}{ending}").resolve() for ending in FIGURES])}:
+        number += 1
+        name = f"{stem}-{number}"
+    taken |= {*targets}
+    image = prepared.image[None]
+    title = f"{prepared.picture.name} · {model.info.name}"
+    (record,) = records(model, image, titles=[title], prepared=[prepared], **interventions)
+    save_figure(draw_look(record), targets[0])
+    save_figure(draw_preparation(prepared), targets[1])
 
 
 def main(args: list[str]) -> None:

@@ -6,11 +6,18 @@ from pathlib import Path
 
 from tyro.conf import Positional
 
-from ocra.cli.main import parse
+from ocra.cli.main import Device, parse
+from ocra.files import printable
 from ocra.viz.report import report as write_report
 
 
-def report(run: Positional[Path], /, out: Path = Path("report.html"), images: int = 2_000) -> None:
+def report(
+    run: Positional[Path],
+    /,
+    out: Path = Path("report.html"),
+    images: int = 2_000,
+    device: Device | None = None,
+) -> None:
     """Write one page about a training run: curves, tables, confusion, samples, scanpaths, config.
 
     The page is a single file that opens without network. A run may be reported on while it goes on.
@@ -21,8 +28,10 @@ def report(run: Positional[Path], /, out: Path = Path("report.html"), images: in
         run: Folder of the run, as 'ocra train' makes it.
         out: Page to write.
         images: Test images that the best weights are scored on; 0 leaves out what needs them.
+        device: Where to compute: cpu, cuda or mps.
     """
-    print(f"The report is in {write_report(run, out, images=images)}; open it in a browser.")
+    written = write_report(run, out, images=images, device=device)
+    print(printable(f"The report is in {written}; open it in a browser."))
 
 
 def main(args: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""Scanpaths as tables: where the model looked, in pixels of the user's own picture."""
+"""Scanpaths as tables: where the model looked, in pixels of the user's own image."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import io
 import math
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,10 +17,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ocra.errors import OcraError
-from ocra.files import atomic_path, write_text_atomically
+from ocra.data import Task
+from ocra.errors import OcraError, UsageError
+from ocra.evaluation import task_batches
+from ocra.files import atomic_path, csv_cell, write_text_atomically
+from ocra.images.fitting import Fit, Invert
 from ocra.images.reading import endings
-from ocra.prediction import Glimpse, Prediction
+from ocra.model.interventions import Lesion
+from ocra.model.ocra import OCRA
+from ocra.model.trace import Windows
+from ocra.prediction import Glimpse, Prediction, Source, decode, given, load, predict_each, run
 
 ENDINGS = (".csv", ".tsv", ".npz")
 DURATION = 0.25
@@ -30,7 +36,7 @@ COLUMNS = ("image", "step", "x", "y", "stride", "sigma", "width", "winner", "len
 
 @dataclass(frozen=True)
 class Scanpath:
-    """Where the model looked in one picture."""
+    """Where the model looked in one image."""
 
     image: str
     """File, or name of an image of a task."""
@@ -40,16 +46,64 @@ class Scanpath:
     pixels: NDArray[np.uint8] | None = None
     """The image itself where there is no file of it: [rows, columns], or [rows, columns, 3] in colour."""
 
-    @classmethod
-    def of(
-        cls, image: str, prediction: Prediction, capsules: tuple[str, ...], pixels: Tensor | None = None
-    ) -> Scanpath:
-        """From a prediction whose glimpses are in pixels of the picture; pixels [channels, rows, columns] in [0, 1]."""
-        values = None
-        if pixels is not None:
-            values = (pixels * 255).round().to(torch.uint8).permute(1, 2, 0).numpy()
-            values = values[:, :, 0] if values.shape[2] == 1 else values
-        return cls(image, prediction.glimpses, capsules, values)
+
+def scanpath(
+    model: OCRA | Source,
+    images: Source | Sequence[Source] | Task,
+    out: Source | None = None,
+    *,
+    index: int = 0,
+    number: int = 100,
+    glimpses: int | None = None,
+    routings: int | None = None,
+    lesion: Lesion | None = None,
+    windows: Windows | None = None,
+    duration: float = DURATION,
+    invert: Invert = "auto",
+    fit: Fit = "auto",
+    device: str | None = None,
+    on_error: Callable[[OcraError], None] | None = None,
+) -> list[Scanpath]:
+    """Where a model looks in image files or in images of a task; written to `out` as a table if that is given.
+
+        ocra.scanpath("multimnist-3", "scans/*.png", "scanpaths.csv")
+        ocra.scanpath(model, ocra.MultiMNIST(split="test"), "scanpaths.npz", number=1000)
+
+    model: a network, or the name or folder of its weights. images: files, patterns and folders, or a task, of which
+    `number` images from `index` on are taken. glimpses, routings, lesion, windows: interventions, as in
+    `OCRA.forward`. invert, fit: see `ocra.predict`. out, duration: see `save_scanpaths`. device: cpu, cuda or mps.
+    on_error: called for each file that cannot be read, in place of raising.
+    """
+    if number < 1:
+        raise UsageError(f"The number of images must be at least 1, not {number}.")
+    model = load(model, device)
+    names = model.info.capsule_names(model.config)
+    interventions = given(glimpses=glimpses, routings=routings, lesion=lesion, windows=windows)
+    paths = []
+    if isinstance(images, Task):
+        for indices, batch in task_batches(images, index, number):
+            found = decode(run(model, batch.images, **interventions), model.config, model.info)
+            for i, image, seen in zip(indices.tolist(), batch.images, found, strict=True):
+                paths.append(
+                    Scanpath(f"{images.name} {images.split} {i}", seen.glimpses, names, _pixels(image))
+                )
+    else:
+        for file, answer in predict_each(model, images, invert=invert, fit=fit, **interventions):
+            if isinstance(answer, Prediction):
+                paths.append(Scanpath(file, answer.glimpses, names))
+            elif on_error is None:
+                raise answer
+            else:
+                on_error(answer)
+    if out is not None:
+        save_scanpaths(paths, out, duration)
+    return paths
+
+
+def _pixels(image: Tensor) -> NDArray[np.uint8]:
+    """An image [channels, rows, columns] in [0, 1] as bytes, channels last if there are three."""
+    values = (image * 255).round().to(torch.uint8).permute(1, 2, 0).numpy()
+    return values[:, :, 0] if values.shape[2] == 1 else values
 
 
 def save_scanpaths(
@@ -57,10 +111,12 @@ def save_scanpaths(
 ) -> list[Path]:
     """Write a table by the ending of `out`; returns the files written.
 
-    .csv: one row for each glimpse of each picture. .tsv: for MultiMatch, which wants one file for each
-    scanpath, so several pictures give several files. .npz: for pysaliency.
+    .csv: one row for each glimpse of each image. .tsv: for MultiMatch, which wants one file for each
+    scanpath, so several images give several files. .npz: for pysaliency.
     """
     ending = endings(out, ENDINGS)
+    if not 0 < duration < math.inf:
+        raise UsageError(f"The duration must be a number of seconds above 0, not {duration}.")
     out = Path(out)
     try:
         if ending == ".csv":
@@ -87,7 +143,9 @@ def to_csv(paths: Sequence[Scanpath]) -> str:
         for step, g in enumerate(path.glimpses, start=1):
             numbers = [_number(value) for value in (g.x, g.y, g.stride, g.sigma, g.width)]
             lengths = [_number(value) for value in g.lengths]
-            table.writerow([path.image, step, *numbers, g.winner, _number(g.length), *lengths])
+            table.writerow(
+                [csv_cell(path.image), step, *numbers, csv_cell(g.winner), _number(g.length), *lengths]
+            )
     return text.getvalue()
 
 
@@ -98,9 +156,9 @@ def to_tsv(path: Scanpath, duration: float = DURATION) -> str:
 
 
 def save_npz(paths: Sequence[Scanpath], out: Path, duration: float = DURATION) -> None:
-    """Arrays under the names that pysaliency uses, and the names of the pictures.
+    """Arrays under the names that pysaliency uses, and the names of the images.
 
-    xs, ys, ts [scanpaths, glimpses]: place in pixels, onset in seconds; ns [scanpaths]: number of the picture
+    xs, ys, ts [scanpaths, glimpses]: place in pixels, onset in seconds; ns [scanpaths]: number of the image
     in `files`; subjects [scanpaths]: all 0, the model. To read them:
 
         data = dict(numpy.load("scanpaths.npz"))
@@ -137,10 +195,10 @@ def _number(value: float) -> str:
 
 
 def _numbered(paths: Sequence[Scanpath], out: Path) -> list[Path]:
-    """A file name for each scanpath, made of the picture's name, each only once."""
+    """A file name for each scanpath, made of the image's name, each only once."""
     names: list[Path] = []
     for path in paths:
-        stem = re.sub(r"[^\w.-]+", "-", Path(path.image).stem).strip("-.") or "picture"
+        stem = re.sub(r"[^\w.-]+", "-", Path(path.image).stem).strip("-.") or "image"
         name, number = out.with_name(f"{out.stem}-{stem}{out.suffix}"), 1
         while name in names:
             number += 1

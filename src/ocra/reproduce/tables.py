@@ -155,7 +155,7 @@ def evaluate_command(weights: str, test: dict[str, Any], record: Record) -> str:
     """The command that gives the figures of an evaluation of shipped weights."""
     words = ["ocra evaluate", weights, f"--images {test['n']}"]
     if (shift := test["task"].get("max_shift")) not in (None, record.settings["task"].get("max_shift")):
-        words.append(f"--shift {shift}")
+        words.append(f"--max-shift {shift}")
     if test["glimpses"] not in (None, record.settings["model"]["glimpses"]):
         words.append(f"--glimpses {test['glimpses']}")
     return " ".join(words)

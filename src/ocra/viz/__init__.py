@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-import numpy as np
 from torch import Tensor
 
 from ocra.data import Task
 from ocra.errors import OcraError, UsageError
+from ocra.evaluation import task_batches
 from ocra.images.fitting import Fit, Invert
 from ocra.images.reading import endings
+from ocra.model.interventions import Lesion
 from ocra.model.ocra import OCRA
-from ocra.prediction import picture_for
+from ocra.model.trace import Windows
+from ocra.prediction import given, load, prepare_image
 from ocra.viz.record import Record, records
 
 Path_ = str | os.PathLike[str]
@@ -22,8 +24,6 @@ STILL = (".png", ".svg", ".pdf")
 MOVING = (".gif", ".webp")
 PATIENCE = 20_000
 """Images looked through for errors before giving up."""
-TOGETHER = 32
-"""Images that go through the model at once."""
 
 
 def look(
@@ -35,8 +35,12 @@ def look(
     grid: int | None = None,
     errors_only: bool = False,
     glimpses: int | None = None,
+    routings: int | None = None,
+    lesion: Lesion | None = None,
+    windows: Windows | None = None,
     invert: Invert = "auto",
     fit: Fit = "auto",
+    device: str | None = None,
 ) -> list[Record]:
     """Draw what a model does with an image, and return what was drawn, as arrays, one record for each image.
 
@@ -46,6 +50,7 @@ def look(
     that the model gets wrong.
     out: figure to write, .png, .svg or .pdf, or animation, .gif or .webp; None draws nothing.
     grid: of a task, draw so many images at once: inputs above, reconstructions below, errors framed and listed.
+    glimpses, routings, lesion, windows: interventions, as in `OCRA.forward`. device: cpu, cuda or mps.
     """
     if out is not None:
         endings(out, STILL if grid is not None else STILL + MOVING)
@@ -53,21 +58,22 @@ def look(
         raise UsageError(f"A grid has from 1 to 1000 images, not {grid}.")
     if not isinstance(image, Task) and (grid is not None or errors_only):
         raise UsageError("A grid, or errors only, can be drawn of the images of a task, not of one image.")
-    model = model if isinstance(model, OCRA) else OCRA.from_pretrained(os.fspath(model))
+    model = load(model, device)
     name = model.info.name
+    interventions = given(glimpses=glimpses, routings=routings, lesion=lesion, windows=windows)
     if isinstance(image, Task):
         title = f"{image.name} {image.split} image {{}} · {name}" if grid is None else "image {}"
-        found = _look_at_task(model, image, index, grid or 1, errors_only, glimpses, title)
+        found = _look_at_task(model, image, index, grid or 1, errors_only, title, interventions)
     elif isinstance(image, Tensor):
-        found = records(model, image[None], glimpses=glimpses, titles=[name])
+        found = records(model, image[None], titles=[name], **interventions)
     else:
-        prepared = picture_for(model.config, model.info.task_name, image, invert, fit)
+        prepared = prepare_image(model, image, invert, fit)
         if out is not None and os.path.exists(image) and os.path.exists(out) and os.path.samefile(image, out):
             raise UsageError(
                 f"{out} is the image itself, which the figure would replace; choose another name."
             )
         title = " · ".join(filter(None, [prepared.picture.name, name]))
-        found = records(model, prepared.image[None], glimpses=glimpses, titles=[title], prepared=[prepared])
+        found = records(model, prepared.image[None], titles=[title], prepared=[prepared], **interventions)
     if out is not None and grid is not None and isinstance(image, Task):
         from ocra.viz.grid import draw_results
         from ocra.viz.style import save_figure
@@ -92,34 +98,23 @@ def save_look(record: Record, out: Path_) -> None:
 
 
 def _look_at_task(
-    model: OCRA, task: Task, first: int, number: int, errors_only: bool, glimpses: int | None, title: str
+    model: OCRA,
+    task: Task,
+    first: int,
+    number: int,
+    errors_only: bool,
+    title: str,
+    interventions: dict[str, Any],
 ) -> list[Record]:
     """So many images of a task from the first on, or the first that are wrong."""
-    if not errors_only:
-        return list(_records(model, task, first, first + number, glimpses, title))
+    end = min(first + PATIENCE, max(len(task), first + 1)) if errors_only else first + number
     found: list[Record] = []
-    end = min(first + PATIENCE, max(len(task), first + 1))
-    for record in _records(model, task, first, end, glimpses, title):
-        if record.right is False:
-            found.append(record)
-        if len(found) == number:
-            return found
+    for indices, batch in task_batches(task, first, end - first):
+        titles, truths = [title.format(i) for i in indices], batch.names(task.class_names)
+        seen = records(model, batch.images, truths=truths, titles=titles, **interventions)
+        found += [record for record in seen if not errors_only or record.right is False]
+        if len(found) >= number:
+            break
     if not found:
         raise OcraError(f"No error was found among the {task.name} {task.split} images from {first} on.")
-    return found
-
-
-def _records(
-    model: OCRA, task: Task, first: int, end: int, glimpses: int | None, title: str
-) -> Iterator[Record]:
-    """Records of the images from first to end, computed some at a time; title: with {} for the number."""
-    for start in range(first, end, TOGETHER):
-        indices = np.arange(start, min(start + TOGETHER, end))
-        batch = task.batch(indices)
-        yield from records(
-            model,
-            batch.images,
-            glimpses=glimpses,
-            truths=batch.names(task.class_names),
-            titles=[title.format(i) for i in indices],
-        )
+    return found[:number]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
@@ -93,18 +94,18 @@ def records(
     model: OCRA,
     images: Tensor,
     *,
-    glimpses: int | None = None,
     trace: Trace | None = None,
     truths: Sequence[tuple[str, ...]] | None = None,
     titles: Sequence[str] | None = None,
     prepared: Sequence[Prepared] | None = None,
+    **interventions: Any,
 ) -> list[Record]:
     """Show images [batch, channels, height, width] to a model: one record for each.
 
-    trace: a pass over these images that was made already, with record=True.
+    trace: a pass over these images that was made already, with record=True. interventions: as in `OCRA.forward`.
     """
     config, info = model.config, model.info
-    trace = trace or run(model, images, glimpses)
+    trace = trace or run(model, images, **interventions)
     assert trace.glimpses is not None and trace.canvases is not None and trace.attended is not None
     predictions = decode(trace, config, info)
     looked_at = trace.attended / trace.attended.amax((1, 2, 3), keepdim=True).clamp(min=1e-6)

@@ -24,6 +24,7 @@ from ocra.experiment import Experiment
 from ocra.files import write_text_atomically
 from ocra.images.reading import endings
 from ocra.model.ocra import OCRA
+from ocra.prediction import load
 from ocra.training.checkpoint import read_experiment
 from ocra.training.logging import read_log
 from ocra.viz.curves import Curve, draw_curves, to_svg
@@ -41,11 +42,16 @@ LOSSES = {
 
 
 def report(
-    run: str | os.PathLike[str], out: str | os.PathLike[str] = "report.html", *, images: int = 2_000
+    run: str | os.PathLike[str],
+    out: str | os.PathLike[str] = "report.html",
+    *,
+    images: int = 2_000,
+    device: str | None = None,
 ) -> Path:
     """Write one self-contained HTML page about the run in a folder, and return its path.
 
     images: how many test images the best weights are scored on for confusions and samples; 0: none of that.
+    device: cpu, cuda or mps, where that is done.
     A run that is still going on, or whose data cannot be found, gets the page without what is missing.
     """
     endings(out, (".html", ".htm"))
@@ -62,7 +68,7 @@ def report(
         _heading(folder, experiment, log, summary),
         _section("Curves", _curves(log)),
         _section("Final figures", _final_figures(summary)),
-        *_about_weights(folder, experiment, images),
+        *_about_weights(folder, experiment, images, device),
         _section("Config", *_config(experiment, summary)),
     ]
     try:
@@ -159,13 +165,13 @@ def _final_figures(summary: dict[str, Any]) -> str:
     return _table("Measured by the run at its end", head, rows) if rows else ""
 
 
-def _about_weights(folder: Path, experiment: Experiment, images: int) -> list[str]:
+def _about_weights(folder: Path, experiment: Experiment, images: int, device: str | None) -> list[str]:
     """What the best weights do with test images; a sentence where that cannot be shown."""
     weights = folder / "weights" / "best"
     if images < 1 or not weights.is_dir():
         return []
     try:
-        model = OCRA.from_pretrained(str(weights))
+        model = load(weights, device)
         task = make_task(experiment.task, "test", 0)
         result = evaluate(model, task, images=images)
     except OcraError as error:
