@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+import torch
 
 import ocra
 from ocra.cli.main import COMMANDS, main
@@ -111,6 +112,29 @@ def test_every_function_that_paper_to_code_names_exists() -> None:
         found: object = importlib.import_module(f"{home}.{module}")
         for part in path:
             found = getattr(found, part)
+
+
+def test_paper_to_code_gives_options_weights_of_reconstruction_and_numbers_of_parameters() -> None:
+    text = (ROOT / "docs" / "paper-to-code.md").read_text("utf-8")
+    for part, name in re.findall(r"`(loss|model)\.([a-z_]+)`", text):
+        assert hasattr(getattr(ocra.preset("cluttered-5"), part), name), name
+    rows = re.findall(r"^\| ([a-z]+-\d+)[a-z ]* \| (\d+) \| (.+) \|$", text, flags=re.M)
+    assert len(rows) == 5
+    for name, papers, ours in rows:
+        assert float(papers) == ocra.preset(name, "paper").stages[0].reconstruction
+        weights = [stage.reconstruction for stage in ocra.preset(name).stages]
+        ends = [value if isinstance(value, tuple) else (value, value) for value in weights]
+        start, end = ends[0][0], ends[-1][1]
+        assert ours == (f"{start:g}" if start == end else f"{start:g}, falling to {end:g}")
+    for name in (
+        "multimnist-3",
+        "multimnist-recurrent-3",
+        "multimnist-feedforward",
+        "cluttered-5",
+        "svhn-12",
+    ):
+        with torch.device("meta"):
+            assert f"| {ocra.OCRA(ocra.preset(name).model).parameter_count:,} |" in text
 
 
 def test_the_page_on_architecture_has_a_line_for_every_folder_and_module() -> None:
