@@ -127,9 +127,8 @@ class OCRA(nn.Module):
         )
         self.convolution2.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.info = ModelInfo.from_dict({}, config)
-        self.defer_weight_gradients = (
-            False  # faster training, see `ocra.model.kernels`; first derivatives only
-        )
+        # Faster training, with first derivatives only; see `ocra.model.kernels`.
+        self.defer_weight_gradients = False
         self._step: Callable[..., Step] = self.step
 
     def forward(
