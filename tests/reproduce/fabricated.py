@@ -5,15 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from ocra.training.config import TrainingConfig
-
 from ocra.config import ModelConfig
 from ocra.data import MultiMNIST
-from ocra.experiment import Experiment
-from ocra.losses import LossConfig
+from ocra.experiment import Experiment, RunConfig, Stage
 from ocra.metrics import wilson_interval
 from ocra.presets import preset
-from ocra.reproduce.records import Cost, Record, portable, run_name, scaled
+from ocra.reproduce.records import Cost, Record, portable, run_name
 
 TINY = Experiment(
     name="tiny",
@@ -21,17 +18,16 @@ TINY = Experiment(
         glimpses=2, glimpse_size=12, write_size=12, filters=4, hidden=32, primary_capsules=4, capsule_size=4
     ),
     task=MultiMNIST.Config(digits="glyphs"),
-    loss=LossConfig(),
-    training=TrainingConfig(
-        images=320, batch=32, warmup_images=32, single_until_images=0, report_every_images=64,
-        validate_every_images=160, validate_images=64, test_images=64, compile=False,
+    stages=(Stage(images=320, batch_size=32, lr=(5e-3, 0.0), shampoo_lr=0.0, warmup_images=32),),
+    run=RunConfig(
+        report_every_images=64, validate_every_images=160, validate_images=64, test_images=64, compile=False
     ),
 )  # fmt: skip
 
 
-def tiny(seed: int = 0, **training: Any) -> dict[str, Experiment]:
-    """One tiny run under a seed, with other settings of training, by its name."""
-    experiment = replace(TINY, seed=seed, training=replace(TINY.training, **training))
+def tiny(seed: int = 0, images: int = 320, **run: Any) -> dict[str, Experiment]:
+    """One tiny run under a seed, watched and saved in another way, by its name."""
+    experiment = replace(TINY, seed=seed, run=replace(TINY.run, **run)).scaled(images)
     return {run_name(experiment): experiment}
 
 
@@ -52,11 +48,11 @@ def made_up(
     kind: str, seed: int = 1, images: int = 3_000_000, error: float | None = 0.08, **others: Any
 ) -> Record:
     """A record of a preset with made-up figures."""
-    experiment = scaled(replace(preset(kind), seed=seed), images)
+    experiment = replace(preset(kind), seed=seed).scaled(images)
     glimpses = experiment.model.glimpses
     tests = [] if error is None else [a_test(error, task=experiment.task.name, glimpses=glimpses)]
     record = Record(
-        name=run_name(experiment), version="0.1", preset=kind, command=f"ocra train {kind}", init_from=None,
+        name=run_name(experiment), version="0.2", preset=kind, command=f"ocra train {kind}", init_from=None,
         commit="0123456789", seed=seed, date="2000-01-01", versions={"ocra": "0"}, machine=None,
         cost=Cost(images, images, images, 3600.0, 7200.0, 2),
         curve=[(images // 2, None, 0.12), (images, None, error or 0.5)], figures=tests, changes={},

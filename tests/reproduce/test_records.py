@@ -12,12 +12,13 @@ from fabricated import TINY, a_test, made_up
 
 from ocra.cli.reproduce import main
 from ocra.errors import OcraError
-from ocra.model.weights import read_config
+from ocra.experiment import Experiment
+from ocra.model.weights import SHIPPED, content_hash, read_config
 from ocra.presets import preset
 from ocra.reproduce.records import (
     MOST_POINTS,
+    Record,
     chain,
-    changes_to_preset,
     differences,
     figure,
     milestone,
@@ -26,8 +27,6 @@ from ocra.reproduce.records import (
     read_records,
     record_run,
     run_name,
-    scaled,
-    shipped_record,
     with_earlier_figures,
     write_record,
 )
@@ -63,9 +62,9 @@ def test_a_run_that_was_stopped_is_recorded_from_its_checkpoint(tiny_run: Path, 
 def test_what_is_recorded_names_no_folder_of_the_machine() -> None:
     settings = made_up("cluttered-5").settings
     settings["task"]["root"] = "/somewhere/data"
-    settings["training"]["start_from"] = "/somewhere/runs/first/weights/best"
+    settings["stages"][0]["init_from"] = "/somewhere/runs/first/weights/best@0123456789ab"
     assert "somewhere" not in json.dumps(portable(settings))
-    assert portable(settings)["training"]["start_from"] == "first"
+    assert portable(settings)["stages"][0]["init_from"] == "first@0123456789ab"
 
 
 def test_records_come_back_as_they_were_written(tmp_path: Path) -> None:
@@ -79,8 +78,8 @@ def test_records_come_back_as_they_were_written(tmp_path: Path) -> None:
 def test_a_record_is_not_overwritten_by_another_experiment(tmp_path: Path) -> None:
     write_record(tmp_path, made_up("multimnist-3"))
     other = made_up("multimnist-3")
-    other.settings["training"]["batch"] = 7
-    with pytest.raises(OcraError, match=r"another experiment \(training\.batch 64, not 7\).*--name"):
+    other.settings["stages"][1]["batch_size"] = 7
+    with pytest.raises(OcraError, match=r"another experiment \(stages\.1\.batch_size 64, not 7\).*--name"):
         write_record(tmp_path, other)
 
 
@@ -146,17 +145,57 @@ def test_a_long_curve_is_thinned_out_but_keeps_its_best_and_last(tiny_run: Path,
 
 
 def test_differences_ignore_what_does_not_change_the_weights() -> None:
-    settings, other = made_up("multimnist-3").settings, made_up("multimnist-3").settings
-    other["training"].update(validate_images=7, checkpoint_minutes=1.0, compile=False)
+    settings, other = made_up("cluttered-5").settings, made_up("cluttered-5").settings
+    other["run"].update(validate_images=7, checkpoint_minutes=1.0, compile=False)
     other["task"]["root"] = "elsewhere"
+    other["stages"][0]["init_from"] = settings["stages"][0]["init_from"].split("@")[0] + "@0123456789ab"
     assert differences(settings, other) == {}
-    other["loss"]["reconstruction_weight"] = 77.0
-    assert differences(settings, other) == {"loss.reconstruction_weight": (10.0, 77.0)}
+    other["stages"][1]["reconstruction"] = 77.0
+    assert differences(settings, other) == {"stages.1.reconstruction": (20.0, 77.0)}
 
 
-def test_a_shorter_run_of_a_preset_has_no_changes() -> None:
-    assert changes_to_preset(scaled(preset("multimnist-3"), 20_000)) == {}
-    assert changes_to_preset(TINY) == {}
+def recorded(experiment: Experiment, tiny_run: Path, folder: Path) -> Record:
+    """The record of a run of an experiment, with the figures of another."""
+    for name in ("summary.json", "log.jsonl"):
+        (folder / name).write_bytes((tiny_run / name).read_bytes())
+    (folder / "config.json").write_text(json.dumps(experiment.to_dict()))
+    return record_run(folder)
+
+
+@pytest.mark.parametrize(
+    ("experiment", "words", "changes"),
+    [
+        (preset("multimnist-3"), "ocra train multimnist-3 --seed 0", {}),
+        (preset("svhn-12").scaled(20_000), "ocra train svhn-12 --seed 0 --images 20000", {}),
+        (
+            preset("cluttered-5", "paper"),
+            "ocra train cluttered-5 --seed 0 --recipe paper",
+            {"recipe": "paper"},
+        ),
+        (
+            replace(preset("multimnist-3"), init="paper"),
+            "ocra train --config settings.json",
+            {"init": "paper"},
+        ),
+    ],
+    ids=["preset", "shorter", "paper", "changed"],
+)
+def test_a_record_has_the_command_that_trains_it(
+    experiment: Experiment, words: str, changes: dict[str, object], tiny_run: Path, tmp_path: Path
+) -> None:
+    record = recorded(experiment, tiny_run, tmp_path)
+    assert (record.command, record.changes) == (words, changes)
+
+
+def test_weights_to_start_from_are_named_by_their_record(tiny_run: Path, tmp_path: Path) -> None:
+    known = f"multimnist-3@{content_hash(SHIPPED / 'multimnist-3')}"
+    first = replace(preset("multimnist-10").stages[0], init_from=known)
+    record = recorded(replace(preset("multimnist-10"), stages=(first,)), tiny_run, tmp_path)
+    shipped_as = read_config("multimnist-3")[1].record["result"]
+    assert record.init_from == known.replace("multimnist-3", shipped_as)
+    first = replace(first, init_from="multimnist-3@0123456789ab")  # others, of the same name
+    record = recorded(replace(preset("multimnist-10"), stages=(first,)), tiny_run, tmp_path)
+    assert record.init_from == "multimnist-3@0123456789ab"
 
 
 @pytest.mark.parametrize(
@@ -164,7 +203,7 @@ def test_a_shorter_run_of_a_preset_has_no_changes() -> None:
     [(3_000_000, "3M"), (1_250_000, "1.25M"), (12_800, "12.8k"), (640, "640"), (1_234_567, "1234567")],
 )
 def test_names_say_preset_images_and_seed(images: int, name: str) -> None:
-    assert run_name(scaled(replace(preset("svhn-12"), seed=4), images)) == f"svhn-12-{name}-seed4"
+    assert run_name(replace(TINY, name="svhn-12", seed=4).scaled(images)) == f"svhn-12-{name}-seed4"
 
 
 def test_the_first_validation_below_an_error_is_found() -> None:
@@ -212,10 +251,3 @@ def test_all_runs_of_version_0_1_are_kept_with_their_settings() -> None:
     assert len(old) == 72 and sum(len(record.figures) for record in old) == 179
     assert all({"model", "task", "loss", "training"} <= set(record.settings) for record in old)
     assert all(record.cost.planned_images == record.settings["training"]["images"] for record in old)
-
-
-def test_weights_to_start_from_are_named_by_their_record() -> None:
-    records = read_records(RESULTS)
-    record = shipped_record("multimnist-3", records)
-    assert record is not None and record.name == read_config("multimnist-3")[1].record["result"]
-    assert shipped_record("no-such-weights", records) is None

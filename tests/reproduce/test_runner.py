@@ -28,7 +28,7 @@ from ocra.reproduce.runner import (
     share_budget,
 )
 from ocra.reproduce.tables import TABLES
-from ocra.training.trainer import Diverged, Run
+from ocra.training.trainer import Diverged, Trainer
 
 
 def go(runs: dict[str, Experiment], folder: Path) -> list[str]:
@@ -116,14 +116,14 @@ def test_what_is_recorded_is_not_run_again_and_pages_are_written_after_each_run(
 def test_a_run_that_was_stopped_goes_on_to_the_same_weights(
     tmp_path: Path, tiny_run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (name,), validate = tiny(), Run.validate
+    (name,), validate = tiny(), Trainer.validate
 
-    def interrupted(self: Run) -> None:
+    def interrupted(self: Trainer) -> None:
         validate(self)
         os.kill(os.getpid(), signal.SIGINT)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Run, "validate", interrupted)
+        patch.setattr(Trainer, "validate", interrupted)
         with pytest.raises(KeyboardInterrupt):
             go(tiny(), tmp_path)
     assert not (tmp_path / "results").exists()
@@ -138,27 +138,27 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_weights(
 def test_a_run_that_diverges_is_recorded_as_failed_and_the_others_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    step = Run.step
+    step = Trainer.step
 
-    def diverge(self: Run, *args: Any, **options: Any) -> bool:
-        if self.experiment.seed == 1 and self.progress.step == 1:
+    def diverge(self: Trainer, *args: Any, **options: Any) -> tuple[bool, bool]:
+        if self.experiment.seed == 1 and self.progress.step == 6:
             raise Diverged("The run has diverged.")
         return step(self, *args, **options)
 
-    monkeypatch.setattr(Run, "step", diverge)
-    runs = {**tiny(1, images=64), **tiny(2, images=64)}
+    monkeypatch.setattr(Trainer, "step", diverge)
+    runs = {**tiny(1), **tiny(2)}
     go(runs, tmp_path)
     failed, other = (read_record(tmp_path / "results" / f"{name}.json") for name in runs)
-    assert failed.status == "failed" and "diverged" in failed.notes and failed.cost.images == 32
-    assert other.status == "finished"
+    assert failed.status == "failed" and "diverged" in failed.notes and failed.cost.images == 192
+    assert other.status == "finished" and 0 < failed.cost.cpu_seconds < other.cost.cpu_seconds
     assert go(runs, tmp_path)[0] == f"{failed.name}: failed before, skipped"
 
 
 def test_the_run_of_another_experiment_is_not_taken_for_this_one(tmp_path: Path) -> None:
     ((name, experiment),) = tiny(1, images=64).items()
     go({name: experiment}, tmp_path)
-    other = {name: replace(experiment, training=replace(experiment.training, learning_rate=0.5))}
-    with pytest.raises(OcraError, match=r"other settings \(training\.learning_rate 0\.005, not 0\.5\)"):
+    other = {name: replace(experiment, stages=(replace(experiment.stages[0], lr=0.5),))}
+    with pytest.raises(OcraError, match=r"other settings \(stages\.0\.lr \[0\.005, 0\.0\], not 0\.5\)"):
         go(other, tmp_path)
     (tmp_path / "results" / f"{name}.json").unlink()
     with pytest.raises(OcraError, match=r"config\.json is that of a run with other settings"):

@@ -9,21 +9,22 @@ from ocra.presets import PRESETS
 from ocra.reproduce.records import Record, chain
 from ocra.reproduce.tables import (
     NOTHING,
-    TABLES,
     evaluate_command,
     hours,
     lengths_table,
     markdown_table,
     millions,
     percent,
-    test_row,
+    second_test,
+    tests_table,
+    yes,
 )
 
 FEWEST_NUMBERS = 20
 """House numbers of one length from which its error says something."""
 
 
-def model_card(name: str, record: Record, records: list[Record], storage: str = "float16") -> str:
+def model_card(name: str, record: Record, records: list[Record]) -> str:
     """The README.md of shipped weights, from the record of their run and those it was fine-tuned from."""
     task = task_config(record.settings["task"])
     data = f"{task.about} {task.source.splits}"
@@ -34,7 +35,7 @@ def model_card(name: str, record: Record, records: list[Record], storage: str = 
         f"{description}. Written from the record `benchmarks/results/{record.name}.json`.",
         f'```python\nimport ocra\n\nmodel = ocra.OCRA.from_pretrained("{name}")\n```',
         f"## Data\n\n{data.strip()}",
-        _training(record, records, storage),
+        _training(record, records),
         _figures(name, record),
         _weaknesses(record, task.task.limits),
         f"## Licence\n\n{task.source.terms}",
@@ -42,7 +43,7 @@ def model_card(name: str, record: Record, records: list[Record], storage: str = 
     return "\n\n".join(parts) + "\n"
 
 
-def _training(record: Record, records: list[Record], storage: str) -> str:
+def _training(record: Record, records: list[Record]) -> str:
     """What made the weights: the command, every run with its cost, and the stages of the last one."""
     line = chain(record, records)
     supervised = (
@@ -52,17 +53,17 @@ def _training(record: Record, records: list[Record], storage: str) -> str:
     )
     text = (
         f"{millions(line.images)} images and {hours(line.cpu_seconds)} CPU hours in {line.count}; {supervised}. "
-        f"The weights are those after {record.cost.best_images:,} images of the last run, stored as {storage}."
+        f"The weights are those after {record.cost.best_images:,} images of the last run, stored as float16."
     )
     rows = [
         [
             f"`{run.name}`", run.date, str(run.seed), millions(run.cost.images), hours(run.cost.cpu_seconds),
-            percent(run.test["error"]) if run.test else NOTHING, "yes" if run.supervised_attention else "no",
+            percent(run.test["error"]) if run.test else NOTHING, yes(run.supervised_attention),
             run.init_from or "random weights",
         ]
         for run in reversed(line.runs)
     ]  # fmt: skip
-    titles = ["run", "date", "seed", "images", "CPU hours", "test error, %", "supervised", "fine-tuned from"]
+    titles = "run | date | seed | images | CPU hours | test error, % | supervised | fine-tuned from"
     versions = ", ".join(f"{key} {value}" for key, value in record.versions.items())
     commit = f", commit {record.commit}" if record.commit else ""
     parts = [
@@ -76,7 +77,7 @@ def _training(record: Record, records: list[Record], storage: str) -> str:
         parts.append("The settings of each run are in its record, in the words of version 0.1.")
     else:
         stages = record.settings["stages"]
-        titles = ["", *(f"stage {number}" for number in range(1, len(stages) + 1))]
+        titles = " | ".join(["setting", *(f"stage {number}" for number in range(1, len(stages) + 1))])
         values = [[key, *(_value(stage[key]) for stage in stages)] for key in stages[0]]
         parts += [f"Reproduce with `{record.command}`:", markdown_table(titles, values)]
     return "\n\n".join(part for part in parts if part)
@@ -84,37 +85,14 @@ def _training(record: Record, records: list[Record], storage: str) -> str:
 
 def _value(value: Any) -> str:
     """A value, or a pair as start → end."""
-    return (
-        " → ".join(map(_value, value))
-        if isinstance(value, list)
-        else NOTHING
-        if value is None
-        else str(value)
-    )
+    return " → ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def _figures(name: str, record: Record) -> str:
     """Test figures with their commands, and the paper's beside them."""
-    second = next((table.second_test for table in TABLES.values() if record.preset in table.presets), {})
-    sets = {
-        "its task": {},
-        **({", ".join(f"{key} {value}" for key, value in second.items()): second} if second else {}),
-    }
-    tests = {
-        label: test for label, changed in sets.items() if (test := record.test_with(changed)) is not None
-    }
-    if not tests:
+    if record.test is None:
         return "## Test\n\nNot tested yet."
-    titles = [
-        "test set",
-        "images",
-        "exact error, %",
-        "95 % interval",
-        "per-object error, %",
-        "reconstruction MSE",
-    ]
-    rows = [[label, *test_row(test)] for label, test in tests.items()]
-    parts = ["## Test", markdown_table(titles, rows)]
+    parts = ["## Test", tests_table([record])]
     parts.append(
         "The interval is for more images made from the same test data; for other data it would be wider."
     )
@@ -122,11 +100,10 @@ def _figures(name: str, record: Record) -> str:
         parts.append(
             f"The paper's exact error for this network is {PRESETS[name].paper_error} % (quoted, not ours)."
         )
-    commands = "\n".join(evaluate_command(name, test, record) for test in tests.values())
-    parts.append(f"Reproduce with:\n\n```\n{commands}\n```")
-    if record.test and "lengths" in record.test:
-        parts.append(lengths_table(record.test))
-    return "\n\n".join(parts)
+    tests = [record.test, record.test_with(second_test(record.preset)) or record.test]
+    commands = dict.fromkeys(evaluate_command(name, test, record) for test in tests)
+    parts += ["Reproduce with:\n\n```\n" + "\n".join(commands) + "\n```", lengths_table(record)]
+    return "\n\n".join(part for part in parts if part)
 
 
 def _weaknesses(record: Record, beyond: str) -> str:

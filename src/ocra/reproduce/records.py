@@ -7,18 +7,19 @@ import json
 import shlex
 import warnings
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from ocra.errors import OcraError, UsageError
+from ocra.errors import OcraError
 from ocra.experiment import Experiment
 from ocra.files import read_json, write_text_atomically
 from ocra.model.weights import read_config, shipped
-from ocra.presets import PRESETS
-from ocra.training.checkpoint import Checkpoints
+from ocra.presets import PRESETS, Recipe, preset
+from ocra.training.checkpoint import Checkpoints, read_experiment
 from ocra.training.logging import read_log, versions
 
 # The authors' program after one pass over its 2.7 M training images: 87.75 % right on its test set.
@@ -29,21 +30,9 @@ HOPELESS = 0.9
 MOST_POINTS = 200
 WORST = 5
 _FIGURES = ("object_error", "reconstruction_mse", "output_error", "lengths")
+SAVED = "ocra train --config settings.json"
 # What is reported, saved and checked on the way does not change what is learnt; nor do folders of a machine.
-_IMMATERIAL = (
-    "name",
-    "description",
-    "paper_error",
-    "seed",
-    "task.root",
-    "task.download",
-    "run.",
-    "training.report_every_images",
-    "training.validate",
-    "training.test_images",
-    "training.checkpoint_minutes",
-    "training.compile",
-)
+_IMMATERIAL = ("name", "description", "paper_error", "seed", "task.root", "task.download", "run.")
 # Only training images change with these, so the task is still that of the paper's table.
 _TRAINING_ONLY = ("task.augment", "task.extra")
 
@@ -111,7 +100,7 @@ class Record:
         """Whether the run was shown where the objects are."""
         if "stages" not in self.settings:  # version 0.1
             return bool(self.settings["training"].get("guide"))
-        return any(stage.get("attention_supervision") for stage in self.settings["stages"])
+        return any(stage["attention_supervision"] not in (0, [0, 0]) for stage in self.settings["stages"])
 
     @property
     def validation_error(self) -> float | None:
@@ -126,10 +115,8 @@ class Record:
     def test_with(self, changed: dict[str, Any]) -> dict[str, Any] | None:
         """The test on most images of its task with some settings changed; of equal ones the latest."""
         glimpses = (self.settings["model"]["glimpses"], None)
-        fitting = [
-            figure for figure in self._tests_with(changed) if figure["glimpses"] in glimpses
-        ]  # fmt: skip
-        return max(reversed(fitting), key=lambda figure: figure["n"], default=None)
+        fitting = [test for test in self._tests_with(changed) if test["glimpses"] in glimpses]
+        return max(reversed(fitting), key=lambda test: test["n"], default=None)
 
     def _tests_with(self, changed: dict[str, Any]) -> list[dict[str, Any]]:
         """All figures on the test split of the task it was trained on, or of that with some settings changed."""
@@ -148,10 +135,10 @@ class Record:
         for figure in self._tests_with({}):
             if figure["glimpses"] is not None:
                 sets.setdefault((figure["n"], figure["seed"]), {})[figure["glimpses"]] = figure["error"]
-        (images, _), errors = max(
-            sets.items(), key=lambda item: (len(item[1]), item[0]), default=((0, 0), {})
-        )
-        return (images, dict(sorted(errors.items()))) if len(errors) > 1 else (0, {})
+        fullest = max(sets, key=lambda images: (len(sets[images]), images), default=None)
+        if fullest is None or len(sets[fullest]) == 1:
+            return 0, {}
+        return fullest[0], dict(sorted(sets[fullest].items()))
 
     def with_figure(self, figure: dict[str, Any]) -> Record:
         """The same with one more evaluation, in place of an earlier one of the same images and glimpses."""
@@ -160,9 +147,7 @@ class Record:
 
     def images_of(self, figure: dict[str, Any]) -> tuple[Any, ...]:
         """Which images an evaluation scored, with how many glimpses."""
-        task = sorted(
-            {**material({"task": self.settings["task"]}), **material({"task": figure["task"]})}.items()
-        )
+        task = material({"task": {**self.settings["task"], **figure["task"]}})
         return (task, *(figure[key] for key in ("split", "seed", "glimpses", "n")))
 
 
@@ -231,41 +216,35 @@ def milestone(record: Record, error: float = AUTHORS_ERROR) -> Milestone | None:
 
 def record_run(folder: Path, *, name: str = "", notes: str = "", failed: str = "") -> Record:
     """The record of the run in a folder, finished or not; `failed` says why it failed, if it did."""
-    experiment = read_experiment(folder)
+    experiment = read_experiment(folder / "config.json")
     settings = portable(experiment.to_dict())
-    changes = changes_to_preset(experiment)
-    summary_path = folder / "summary.json"
-    if summary_path.is_file():
-        summary = state = read_json(summary_path)
-        ended = summary_path
+    command, changes = _against_preset(experiment)
+    ended, checkpoints = folder / "summary.json", Checkpoints(folder / "checkpoints")
+    log = read_log(folder / "log.jsonl")
+    if ended.is_file():
+        summary = state = read_json(ended)
     else:
-        summary, checkpoints = {}, Checkpoints(folder / "checkpoints")
         newest = checkpoints.load()
-        if newest is None or not newest.state["images"]:
+        if newest is None or not (newest.state["images"] or log):
             raise OcraError(f"{folder} has neither a summary.json nor a checkpoint of anything learnt yet.")
-        state, ended = newest.state, checkpoints.paths()[0]
-    found = {**(summary.get("versions") or versions())}
-    curve = _curve([line for line in read_log(folder / "log.jsonl") if line["images"] <= state["images"]])
-    planned = experiment.images
-    command = shlex.join(["ocra", "train", experiment.name, "--seed", str(experiment.seed)])
-    if changes or experiment.name not in PRESETS or planned != PRESETS[experiment.name].images:
-        command = "ocra train --config settings.json"
+        summary, state, ended = {}, _beyond(newest.state, log), checkpoints.paths()[0]
+    found = dict(summary.get("versions") or versions())
     record = Record(
         name=name or run_name(experiment),
         version=".".join(found["ocra"].split(".")[:2]),
         preset=experiment.name,
         command=command,
         init_from=_source(experiment.stages[0].init_from),
-        commit=summary.get("commit"),  # a run that goes on may do so under another
+        commit=summary.get("commit"),  # a run that was stopped may be resumed under another
         seed=experiment.seed,
         date=datetime.fromtimestamp(ended.stat().st_mtime, timezone.utc).date().isoformat(),
         versions=found,
         machine=found.pop("platform", None),
         cost=Cost(
-            state["images"], planned, state["best_images"], round(state["seconds"], 1),
+            state["images"], planned_images(experiment), state["best_images"], round(state["seconds"], 1),
             round(state["cpu_seconds"], 1), state["processes"],
         ),
-        curve=curve,
+        curve=_curve(log),
         figures=[],
         changes=changes,
         settings=settings,
@@ -273,50 +252,78 @@ def record_run(folder: Path, *, name: str = "", notes: str = "", failed: str = "
         notes=" ".join(filter(None, (failed, notes))),
     )  # fmt: skip
     if tested := summary.get("test", {}).get("best"):
-        about = {
-            "task": settings["task"],
-            "glimpses": experiment.model.glimpses,
-            "command": f"the end of: {command}",
-        }
+        about = {"task": settings["task"], "glimpses": experiment.model.glimpses, "command": command}
         record = record.with_figure(figure({**about, **tested}))
     return record
 
 
-def read_experiment(folder: Path) -> Experiment:
-    """The experiment of the run in a folder."""
-    try:
-        return Experiment.from_dict(read_json(folder / "config.json"))
-    except OcraError as error:
-        raise OcraError(f"{folder} holds no run of this version. {error}") from None
+def _beyond(state: dict[str, Any], log: list[dict[str, Any]]) -> dict[str, Any]:
+    """Where a run is that was lost, diverged or goes on after its newest checkpoint; its cost grew with its images."""
+    timed = max([state, *(line for line in log if "cpu_seconds" in line)], key=lambda line: line["images"])
+    images = max([timed["images"], *(line["images"] for line in log)])
+    best = min(
+        (line for line in log if "validation_error" in line),
+        key=lambda line: line["validation_error"],
+        default={},
+    )
+    return {
+        **state,
+        "images": images,
+        "best_images": best.get("images", images),
+        "seconds": state["seconds"] * images / max(1, state["images"]),
+        "cpu_seconds": timed["cpu_seconds"] * images / max(1, timed["images"]),
+    }
+
+
+def planned_images(experiment: Experiment) -> int:
+    """Images of all stages, before they are rounded to whole batches."""
+    return sum(stage.images for stage in experiment.stages)
 
 
 def run_name(experiment: Experiment) -> str:
     """Name of a run's folder and of its record, such as multimnist-3-1.3M-seed0."""
-    number = str(images := experiment.images)
+    number = str(images := planned_images(experiment))
     for size, letter in ((1_000, "k"), (1_000_000, "M")):
         if images >= size and images * 100 % size == 0:
             number = f"{images / size:.2f}".rstrip("0").rstrip(".") + letter
     return f"{experiment.name}-{number}-seed{experiment.seed}"
 
 
+def _against_preset(experiment: Experiment) -> tuple[str, dict[str, Any]]:
+    """The command that trains an experiment, and the settings in which it differs from its preset."""
+    if experiment.name not in PRESETS:
+        return SAVED, {}
+    images = planned_images(experiment)
+    recipes: tuple[Recipe, ...] = ("default", "paper")
+    for recipe in recipes:
+        known = preset(experiment.name, recipe)
+        changes = differences(experiment.to_dict(), known.scaled(images).to_dict())
+        if not changes:
+            words = ["ocra", "train", experiment.name, "--seed", str(experiment.seed)]
+            words += [] if images == planned_images(known) else ["--images", str(images)]
+            words += ["--recipe", "paper"] if recipe == "paper" else []
+            return shlex.join(words), {"recipe": "paper"} if recipe == "paper" else {}
+    own = differences(experiment.to_dict(), PRESETS[experiment.name].scaled(images).to_dict())
+    return SAVED, {key: here for key, (here, _) in own.items()}
+
+
 def _source(weights: str | None) -> str | None:
-    """Weights to start from by the record they are shipped with, as the name may come to mean others."""
+    """Weights to start from by the record they are shipped with, as their name may come to mean others."""
     if weights is None:
         return None
-    name, _, content = weights.rpartition("@") if "@" in weights else (weights, "", "")
-    try:
-        name = str(read_config(name)[1].record.get("result", weight_name(name)))
-    except OcraError:
-        name = weight_name(name)
-    return f"{name}@{content}" if content else name
+    name, at, content = weight_name(weights).partition("@")
+    with suppress(OcraError):  # they are no longer there, or others by now
+        name = read_config(weights)[1].record.get("result", name)
+    return f"{name}{at}{content}"
 
 
 def weight_name(source: str) -> str:
-    """Weights by their name alone, no folder of a machine: that of the run, if they are the best or last of one."""
-    parts = [part for part in Path(source).parts if part not in ("/", "..", ".", "~")]
-    while len(parts) > 1 and parts[-1].split("@")[0] in ("best", "last", "weights"):
+    """Weights without the folders of a machine, such as name@hash: of a run's best or last, the name of the run."""
+    path, at, content = source.rpartition("@") if "@" in source else (source, "", "")
+    parts = [part for part in Path(path).parts if part not in ("/", "..", ".", "~")]
+    while len(parts) > 1 and parts[-1] in ("best", "last", "weights"):
         parts.pop()
-    return parts[-1] if parts else source
+    return f"{parts[-1]}{at}{content}" if parts else source
 
 
 def _curve(log: list[dict[str, Any]]) -> list[tuple[int, float | None, float]]:
@@ -336,8 +343,8 @@ def portable(settings: dict[str, Any]) -> dict[str, Any]:
     settings = json.loads(json.dumps(settings))
     if settings["task"].get("root"):
         settings["task"]["root"] = None
-    if settings.get("training", {}).get("start_from"):
-        settings["training"]["start_from"] = weight_name(settings["training"]["start_from"])
+    for stage in settings.get("stages", ()):
+        stage["init_from"] = stage["init_from"] and weight_name(stage["init_from"])
     return settings
 
 
@@ -350,78 +357,47 @@ def material(settings: dict[str, Any]) -> dict[str, Any]:
             for name, inner in value.items():
                 flatten(inner, f"{key}.{name}" if key else name)
         elif isinstance(value, list) and value and isinstance(value[0], dict):
-            for number, inner in enumerate(value):
-                flatten(inner, f"{key}.{number}")
-        else:
-            flat[key] = value
+            flatten({str(number): inner for number, inner in enumerate(value)}, key)
+        elif not key.startswith(_IMMATERIAL):
+            # A run knows by their hash what weights its preset calls by name.
+            flat[key] = value.split("@")[0] if key.endswith(".init_from") and value else value
 
     flatten(portable(settings), "")
-    return {key: value for key, value in flat.items() if not key.startswith(_IMMATERIAL)}
+    return flat
 
 
 def differences(settings: dict[str, Any], other: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
     """Settings that differ in what is learnt, each with its value here and there."""
     here, there = material(settings), material(other)
-    return {
-        key: (here.get(key), there.get(key)) for key in {**here, **there} if here.get(key) != there.get(key)
-    }
-
-
-def changes_to_preset(experiment: Experiment) -> dict[str, Any]:
-    """Settings that are not those of the preset an experiment is named after, run for as many images."""
-    if experiment.name not in PRESETS:
-        return {}
-    known = scaled(PRESETS[experiment.name], experiment.images)
-    return {key: here for key, (here, _) in differences(experiment.to_dict(), known.to_dict()).items()}
+    pairs = {key: (here.get(key), there.get(key)) for key in {**here, **there}}
+    return {key: pair for key, pair in pairs.items() if pair[0] != pair[1]}
 
 
 def figure(values: dict[str, Any]) -> dict[str, Any]:
     """What is kept of an evaluation, from what `Evaluation.to_dict` gives with its task and command beside it."""
-    task = {key: value for key, value in values["task"].items() if key not in ("root", "download")}
+    # Errors of test sets need no more than six digits behind the point.
+    values = json.loads(json.dumps(values), parse_float=lambda text: round(float(text), 6))
     kept: dict[str, Any] = {
-        "task": task, "split": values.get("split", "test"), "seed": values.get("seed", 0),
-        "glimpses": values.get("glimpses"), "n": values["n"], "error": _rounded(values["exact_error"]),
-        "interval": _rounded(values["exact_error_interval"]), "command": values["command"],
+        "task": {key: value for key, value in values["task"].items() if key not in ("root", "download")},
+        "split": values.get("split", "test"), "seed": values.get("seed", 0), "glimpses": values.get("glimpses"),
+        "n": values["n"], "error": values["exact_error"], "interval": values["exact_error_interval"],
+        "command": values["command"], **{name: values[name] for name in _FIGURES if name in values},
     }  # fmt: skip
-    kept.update({name: _rounded(values[name]) for name in _FIGURES if name in values})
     if "classes" in values:
-        kept["classes"] = {name: _rounded(row["error"]) for name, row in values["classes"].items()}
-    if "pairs" in values:
-        kept["hardest_pairs"] = _hardest(values["pairs"])
-    if "confusion" in values:
-        kept["confusions"] = _worst_confusions(values["confusion"])
+        kept["classes"] = {name: row["error"] for name, row in values["classes"].items()}
+    if pairs := values.get("pairs"):
+        enough = sum(row["n"] for row in pairs.values()) / len(pairs) / 2  # rare pairs say too little
+        common = [[name, row["error"], row["n"]] for name, row in pairs.items() if row["n"] >= enough]
+        kept["hardest_pairs"] = sorted(common, key=lambda row: -row[1])[:WORST]
+    if confusion := values.get("confusion"):
+        mistakes = [
+            [true, answered, round(count / sum(row), 6)]
+            for true, row in zip(confusion["true"], confusion["counts"], strict=True)
+            for answered, count in zip(confusion["answered"], row, strict=True)
+            if count and true != answered
+        ]
+        kept["confusions"] = sorted(mistakes, key=lambda mistake: -mistake[2])[:WORST]
     return kept
-
-
-def _hardest(pairs: dict[str, dict[str, float]]) -> list[list[Any]]:
-    """The pairs of classes with the highest error: pair, error, images. Rare pairs say too little."""
-    enough = sum(row["n"] for row in pairs.values()) / len(pairs) / 2
-    common = [(name, row) for name, row in pairs.items() if row["n"] >= enough]
-    worst = sorted(common, key=lambda item: -item[1]["error"])[:WORST]
-    return [[name, _rounded(row["error"]), row["n"]] for name, row in worst]
-
-
-def _worst_confusions(confusion: dict[str, Any]) -> list[list[Any]]:
-    """The mistakes made most often: true class, answer, share of the objects of that class."""
-    mistakes = [
-        (count / max(1.0, sum(row)), true, answered)
-        for true, row in zip(confusion["true"], confusion["counts"], strict=True)
-        for answered, count in zip(confusion["answered"], row, strict=True)
-        if count and true != answered
-    ]
-    worst = sorted(mistakes, key=lambda mistake: -mistake[0])[:WORST]
-    return [[true, answered, round(share, 6)] for share, true, answered in worst]
-
-
-def _rounded(value: Any) -> Any:
-    """Floats to six digits behind the point: errors of test sets need no more."""
-    if isinstance(value, float):
-        return round(value, 6)
-    if isinstance(value, list | tuple):
-        return [_rounded(item) for item in value]
-    if isinstance(value, dict):
-        return {name: _rounded(item) for name, item in value.items()}
-    return value
 
 
 def read_record(path: Path) -> Record:
@@ -504,12 +480,3 @@ def with_earlier_figures(record: Record, folder: Path) -> Record:
 def _scored_weights(record: Record) -> tuple[int, float | None]:
     errors = {images: error for images, _, error in record.curve}
     return record.cost.best_images, errors.get(record.cost.best_images)
-
-
-def scaled(experiment: Experiment, images: int) -> Experiment:
-    """The same experiment over another number of images, its first phases no longer than a part of it."""
-    if images < 1:
-        raise UsageError(f"--images must be at least 1, not {images}.")
-    shorter = experiment.scaled(images)
-    every = max(1, min(experiment.run.validate_every_images, images // 20))
-    return replace(shorter, run=replace(shorter.run, validate_every_images=every))

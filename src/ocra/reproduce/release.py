@@ -18,14 +18,12 @@ from ocra.errors import OcraError, UsageError
 from ocra.evaluation import evaluate
 from ocra.files import read_json, write_json_atomically, write_text_atomically
 from ocra.model import weights as pretrained
-from ocra.model.ocra import OCRA
 from ocra.presets import PRESETS
 from ocra.reproduce.cards import model_card
 from ocra.reproduce.plots import draw_all, plots
 from ocra.reproduce.records import (
     Record,
     figure,
-    portable,
     read_records,
     record_run,
     shipped_record,
@@ -33,19 +31,18 @@ from ocra.reproduce.records import (
     write_record,
 )
 from ocra.reproduce.tables import (
-    TABLES,
     blocks,
     evaluate_command,
     filled,
-    interval,
     percent,
     results_page,
     runs_page,
+    second_test,
 )
 
 CHECK = "check.json"
 CHECKED_IMAGES = 8
-Say = Callable[[str], None]
+DETAILS = ("classes", "confusions", "hardest_pairs")
 
 
 def release(
@@ -56,12 +53,10 @@ def release(
     which: Literal["best", "last"] = "best",
     images: int | None = None,
     curve_images: int = 5_000,
-    storage: Literal["float16", "float32"] = "float16",
     into: Path = pretrained.SHIPPED,
-    record_name: str = "",
     notes: str = "",
     threads: int = 0,
-    say: Say = print,
+    say: Callable[[str], None] = print,
 ) -> Record:
     """Put the weights of a run, finished or not, into the package under a name, with their figures and their card.
 
@@ -70,33 +65,38 @@ def release(
     """
     source, target = run / "weights" / which, into / name
     _check(source, name)
-    record = record_run(run, name=record_name, notes=notes)
+    record = record_run(run, notes=notes)
     model = pretrained.load(source)
     info = model.info
     with tempfile.TemporaryDirectory() as folder:  # what is scored is what is stored
-        pretrained.save(model, folder, info, storage)
+        pretrained.save(model, folder, info, "float16")
         model = pretrained.load(folder)
-    seen = int(info.record.get("training", {}).get("images_seen", record.cost.best_images))
-    # A name that is taken is refused now, not after the tests.
+    seen = int(info.record.get("images", record.cost.best_images))
     record = replace(record, cost=replace(record.cost, best_images=seen), figures=[])
-    record = with_earlier_figures(record, results)
+    record = with_earlier_figures(record, results)  # a name that is taken is refused now, not after the tests
     task = task_config(info.task)
-    for test in planned_tests(name, model.config, images, curve_images):
-        record = record.with_figure(_score(model, name, record, task, test, threads, say))
-    told = {**info.record, "result": record.name}
-    if record.test is not None:
-        names = {"n": "n", "exact_error": "error", "exact_error_interval": "interval", "command": "command"}
-        told["test"] = {told_as: record.test[key] for told_as, key in names.items()}
-        say(f"{name}: exact error {percent(record.test['error'])} % ({interval(record.test)}); {target}")
-    told = portable({"task": info.task, **told})
-    info = replace(info, name=name, task=told.pop("task"), record=told)
-    pretrained.save(model, target, info, storage)
+    for changed, glimpses, count in planned_tests(name, model.config, images, curve_images):
+        started = time.monotonic()
+        found = evaluate(
+            model, task.with_settings(**changed), images=count, glimpses=glimpses, threads=threads
+        )
+        about = {"task": {**record.settings["task"], **changed}, "command": ""}
+        kept = figure({**found.to_dict(), **about})
+        kept["command"] = evaluate_command(name, kept, record)
+        if glimpses != model.config.glimpses:
+            kept = {key: value for key, value in kept.items() if key not in DETAILS}
+        record = record.with_figure(kept)
+        took = time.monotonic() - started
+        say(f"{kept['command']}\n    exact error {percent(kept['error'])} %, {took:.0f} s")
+    told = {**info.record, "experiment": record.settings, "result": record.name, "test": record.test}
+    info = replace(info, name=name, task=record.settings["task"], record=told)
+    pretrained.save(model, target, info, "float16")
     with torch.no_grad():
-        scores = model(glyph_images(model.config, task.name)).scores
+        scores = model(glyph_images(model.config, task)).scores
     rounded = [[round(x, 4) for x in row] for row in scores.tolist()]
     write_json_atomically(target / CHECK, {"glyph_images": CHECKED_IMAGES, "scores": rounded})
     write_record(results, record)
-    write_text_atomically(target / "README.md", model_card(name, record, read_records(results), storage))
+    write_text_atomically(target / "README.md", model_card(name, record, read_records(results)))
     return record
 
 
@@ -108,57 +108,33 @@ def _check(source: Path, name: str) -> None:
         raise OcraError(
             f"{source} is missing: a run has it after its first validation (best) or its end (last)."
         )
-    own = read_json(source / pretrained.CONFIG)["model"]
-    if name in PRESETS and ModelConfig.from_dict(own) != PRESETS[name].model:
-        raise OcraError(
-            f"{source} holds another network than the preset {name}; release it under another name."
-        )
+    if name in PRESETS and pretrained.read_config(source)[0] != PRESETS[name].model:
+        raise OcraError(f"{source} is another network than the preset {name}; release it under another name.")
 
 
 def planned_tests(
     name: str, model: ModelConfig, images: int | None, curve_images: int
-) -> list[dict[str, Any]]:
+) -> list[tuple[dict[str, Any], int, int | None]]:
     """Which tests to make: changed settings of the task, glimpses and number of images (None: all) of each."""
-    tests: list[dict[str, Any]] = []
+    tests: list[tuple[dict[str, Any], int, int | None]] = []
     if model.recurrent and curve_images:
         counts = sorted({1, 2, 3, 4, 5, 7, 10, model.glimpses, model.glimpses + 2})
-        tests += [
-            {"task": {}, "glimpses": count, "images": curve_images}
-            for count in counts
-            if count <= model.glimpses + 2 and (count, curve_images) != (model.glimpses, images)
-        ]
-    second = next((table.second_test for table in TABLES.values() if name in table.presets), {})
-    sets = [second, {}] if second else [{}]
-    return [*tests, *({"task": changed, "glimpses": model.glimpses, "images": images} for changed in sets)]
+        tests = [({}, count, curve_images) for count in counts if count <= model.glimpses + 2]
+    if changed := second_test(name):
+        tests.append((changed, model.glimpses, images))
+    tests = [test for test in tests if test != ({}, model.glimpses, images)]
+    return [*tests, ({}, model.glimpses, images)]
 
 
-def _score(
-    model: OCRA, name: str, record: Record, task: TaskConfig, test: dict[str, Any], threads: int, say: Say
-) -> dict[str, Any]:
-    """One evaluation, with the command that gives it."""
-    started = time.monotonic()
-    task = task.with_settings(**test["task"])
-    found = evaluate(model, task, images=test["images"], glimpses=test["glimpses"], threads=threads).to_dict()
-    kept = figure({**found, "task": {**record.settings["task"], **test["task"]}, "command": ""})
-    kept["command"] = evaluate_command(name, kept, record)
-    if test["glimpses"] != model.config.glimpses:
-        kept = {
-            key: value for key, value in kept.items() if key not in ("classes", "confusions", "hardest_pairs")
-        }
-    say(f"{kept['command']}\n    exact error {percent(kept['error'])} %, {time.monotonic() - started:.0f} s")
-    return kept
-
-
-def glyph_images(config: ModelConfig, task: str) -> torch.Tensor:
+def glyph_images(config: ModelConfig, task: TaskConfig) -> torch.Tensor:
     """Images of glyph digits of the model's size, by which anybody can see that weights work as they did here.
 
     float32 [8, channels, height, width]
     """
-    own = task_config(task).offline()
-    if own is None or own.task.image_shape != config.image_shape:
+    own = task.offline()
+    if own is None or make_task(own, "test").image_shape != config.image_shape:
         own = ClutteredMNIST.Config(digits="glyphs", size=config.height)
-    source = make_task(own, "test")
-    images = source.batch(range(CHECKED_IMAGES)).images
+    images = make_task(own, "test").batch(range(CHECKED_IMAGES)).images
     return images.expand(-1, config.channels, -1, -1).contiguous()
 
 
@@ -184,12 +160,16 @@ def generated(root: Path) -> dict[Path, str]:
     records = read_records(results)
     found = blocks(records, read_json(results / "speed.json"))
     files = pages(records, root / "docs")
-    for page in (root / "README.md", root / "benchmarks" / "README.md"):
+    for page in (
+        root / "README.md",
+        root / "benchmarks" / "README.md",
+    ):  # blocks between markers, the rest by hand
         files[page] = filled(page.read_text("utf-8"), found)
     for name in pretrained.shipped():
         if (record := shipped_record(name, records)) is not None:
-            folder = root / "src" / "ocra" / "pretrained" / name
-            files[folder / "README.md"] = model_card(name, record, records, pretrained.stored_as(folder))
+            files[root / "src" / "ocra" / "pretrained" / name / "README.md"] = model_card(
+                name, record, records
+            )
     return files
 
 

@@ -11,20 +11,20 @@ from typing import Any
 
 from ocra.data import make_task
 from ocra.errors import OcraError, UsageError
+from ocra.experiment import Experiment
 from ocra.files import read_json, write_json_atomically
-from ocra.presets import Experiment, Recipe, preset
+from ocra.presets import Recipe, preset
 from ocra.reproduce.records import (
     Record,
     first_difference,
-    read_experiment,
     read_record,
     record_run,
     run_name,
-    scaled,
     with_earlier_figures,
     write_record,
 )
 from ocra.reproduce.tables import TABLES
+from ocra.training.checkpoint import read_experiment
 from ocra.training.logging import read_log
 from ocra.training.run import resume, train
 from ocra.training.trainer import Diverged
@@ -53,13 +53,17 @@ def planned_runs(
     """
     if not seeds:
         raise UsageError("Give at least one seed, for example --seeds 1 2 3.")
+    if images is not None and min(images.values()) < 1:
+        raise UsageError(f"--images must be at least 1, not {min(images.values())}.")
     runs = {}
     for seed in seeds:
         for table in tables_of(choice):
             for name in TABLES[table].presets:
                 experiment = replace(preset(name, recipe), seed=seed)
                 if images is not None:
-                    experiment = scaled(experiment, images[table])
+                    experiment = experiment.scaled(images[table])
+                    every = max(1, min(experiment.run.validate_every_images, images[table] // 20))
+                    experiment = replace(experiment, run=replace(experiment.run, validate_every_images=every))
                 suffix = "-paper" if recipe == "paper" else ""
                 runs[run_name(replace(experiment, name=name + suffix))] = experiment
     return runs
@@ -121,16 +125,12 @@ def budgeted_images(
 
 def measure(experiment: Experiment, processes: int) -> float:
     """Seconds that training takes for an image of this experiment, by a few steps of it."""
-    stage = experiment.stages[-1]
-    images = _PROBE_STEPS * stage.batch_size
-    stage = replace(stage, images=images, init_from=None, glimpses=None)
+    last = experiment.stages[-1]
+    stage = replace(last, images=_PROBE_STEPS * last.batch_size, warmup_images=0, init_from=None)
     run = replace(
-        experiment.run,
-        report_every_images=images // 3,
-        validate_every_images=10**9,
-        validate_images=1,
-        test_images=0,
-    )
+        experiment.run, report_every_images=_PROBE_STEPS // 3 * last.batch_size, validate_every_images=10**9,
+        validate_images=1, test_images=0,
+    )  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "probe"
         train(replace(experiment, stages=(stage,), run=run), out, processes=processes, quiet=True)
@@ -173,7 +173,9 @@ def carry_out(experiment: Experiment, folder: Path, processes: int = 0, quiet: b
     """Make a run from wherever it is to its end; returns why it failed if it diverged, else nothing."""
     try:
         if (folder / "config.json").is_file():
-            _refuse_another(folder / "config.json", read_experiment(folder).to_dict(), experiment)
+            _refuse_another(
+                folder / "config.json", read_experiment(folder / "config.json").to_dict(), experiment
+            )
             resume(folder, processes=processes, quiet=quiet)
         else:
             train(experiment, folder, processes=processes, quiet=quiet)

@@ -18,6 +18,7 @@ from ocra.presets import PAPER_IMAGES, PRESETS
 from ocra.reproduce.records import (
     AUTHORS_ERROR,
     AUTHORS_IMAGES,
+    Milestone,
     Record,
     chain,
     material,
@@ -81,6 +82,12 @@ TABLES = {
     ),
 }  # fmt: skip
 
+
+def second_test(preset: str) -> dict[str, Any]:
+    """The settings of a further test set of a preset, none if its table has none."""
+    return next((table.second_test for table in TABLES.values() if preset in table.presets), {})
+
+
 RESULTS = """# Results
 
 Written from the records in `benchmarks/results`, each of which is one run that was really made; never edited by
@@ -138,11 +145,21 @@ def hours(seconds: float) -> str:
     return "< 0.01" if value < 0.01 else f"{value:.0f}" if value >= 10 else f"{value:#.2g}"
 
 
-def markdown_table(titles: Sequence[str], rows: Iterable[Sequence[str]], numbers_from: int = 1) -> str:
-    """A table; columns from `numbers_from` on are set to the right."""
-    rules = ["---" if k < numbers_from else "---:" for k in range(len(titles))]
+def yes(is_so: bool) -> str:
+    """A switch in words."""
+    return "yes" if is_so else "no"
+
+
+def settings_in_words(values: dict[str, Any]) -> str:
+    """Such as: max_shift 6, augment False."""
+    return ", ".join(f"{key} {value}" for key, value in values.items())
+
+
+def markdown_table(titles: str, rows: Iterable[Sequence[str]], numbers_from: int = 1) -> str:
+    """A table with titles such as "model | error, %"; columns from `numbers_from` on are set to the right."""
+    rules = ["---" if k < numbers_from else "---:" for k in range(titles.count(" | ") + 1)]
     cells = [[" ".join(cell.split()).replace("|", "\\|") for cell in row] for row in rows]
-    return "\n".join(f"| {' | '.join(row)} |" for row in (titles, rules, *cells))
+    return "\n".join([f"| {titles} |", *(f"| {' | '.join(row)} |" for row in (rules, *cells))])
 
 
 def parameters(preset: str) -> str:
@@ -154,8 +171,10 @@ def parameters(preset: str) -> str:
 def evaluate_command(weights: str, test: dict[str, Any], record: Record) -> str:
     """The command that gives the figures of an evaluation of shipped weights."""
     words = ["ocra evaluate", weights, f"--images {test['n']}"]
-    if (shift := test["task"].get("max_shift")) not in (None, record.settings["task"].get("max_shift")):
-        words.append(f"--max-shift {shift}")
+    own = record.settings["task"]
+    words += [
+        f"--{k.replace('_', '-')} {value}" for k, value in test["task"].items() if value != own.get(k, value)
+    ]
     if test["glimpses"] not in (None, record.settings["model"]["glimpses"]):
         words.append(f"--glimpses {test['glimpses']}")
     return " ".join(words)
@@ -186,6 +205,12 @@ def scored(group: list[Record]) -> list[Record]:
     return [record for record in group if record.test is not None and not record.has_failed]
 
 
+def mean_error(group: list[Record]) -> float:
+    """Of the runs that count; 1 if there are none."""
+    errors = [record.test["error"] for record in scored(group) if record.test]
+    return statistics.fmean(errors) if errors else 1.0
+
+
 def current(preset: str, records: list[Record]) -> list[Record]:
     """The runs, of one experiment under several seeds, that stand for a preset: shipped, or best by validation."""
     groups = [
@@ -207,15 +232,19 @@ def error_of(group: list[Record]) -> str:
     failed = f"{failures} of {len(group)} failed" if failures else ""
     if not errors:
         return failed or "not run"
-    if len(errors) == 1:
-        text = f"**{percent(errors[0])}** ({interval(scored(group)[0].test or {})})"
-    else:
-        text = f"**{percent(statistics.fmean(errors))}** ± {percent(statistics.stdev(errors))}"
-    return f"{text}; {failed}" if failed else text
+    around = (
+        f"({interval(scored(group)[0].test or {})})"
+        if len(errors) == 1
+        else f"± {percent(statistics.stdev(errors))}"
+    )
+    return f"**{percent(mean_error(group))}** {around}" + (f"; {failed}" if failed else "")
+
+
+COSTS = "test images | trained on | CPU hours | supervised"
 
 
 def _costs(group: list[Record], records: list[Record]) -> list[str]:
-    """Test images, images of the chain, its runs, CPU hours and supervision, those of the mean run."""
+    """What the runs of a row cost with all they were fine-tuned from."""
     if not group:
         return [NOTHING] * 4
     chains = [chain(record, records) for record in group]
@@ -224,7 +253,7 @@ def _costs(group: list[Record], records: list[Record]) -> list[str]:
         f"{group[0].test['n']:,}" if group[0].test else NOTHING,
         f"{millions(max(one.images for one in chains))} in {chains[0].count}{seeds}",
         hours(statistics.fmean(one.cpu_seconds for one in chains)),
-        "yes" if chains[0].supervised_attention else "no",
+        yes(chains[0].supervised_attention),
     ]
 
 
@@ -241,92 +270,64 @@ def results_page(records: list[Record], plots: dict[str, str] | None = None) -> 
 
 
 def _paper_table(table: PaperTable, records: list[Record]) -> list[str]:
-    titles = ["model", "parameters", "error, %", "test images", "trained on", "CPU hours", "supervised"]
-    titles += ["the paper's error, % (quoted)", "its images"]
+    """A table of the paper, how the weights of its rows were made, and their further figures."""
     chosen = {name: current(name, records) for name in table.presets}
     rows = [
         [
             f"`{name}`", parameters(name), error_of(group), *_costs(group, records), PRESETS[name].paper_error,
-            millions(PAPER_IMAGES[PRESETS[name].task]),
+            millions(PAPER_IMAGES.get(PRESETS[name].task, 0)),
         ]
         for name, group in chosen.items()
     ]  # fmt: skip
     rows += [[model, size or NOTHING, *[NOTHING] * 5, error, NOTHING] for model, size, error in table.others]
-    parts = [markdown_table(titles, rows)]
-    tested = {name: group[0] for name, group in chosen.items() if group and group[0].test}
-    if tested:
-        parts.append("\n".join(f"- `{name}`: {_remark(run, records)}" for name, run in tested.items()))
-        parts.append(_details(table, tested.values()))
-    return [*parts, *(_lengths(run) for run in tested.values())]
+    titles = f"model | parameters | error, % | {COSTS} | the paper's error, % (quoted) | its images"
+    runs = [group[0] for group in chosen.values() if group and group[0].test]
+    made = "\n".join(f"- `{run.preset}`: {_how_it_was_made(run, records)}" for run in runs)
+    lengths = [f"`{run.preset}` by length:\n\n{found}" for run in runs if (found := lengths_table(run))]
+    return [markdown_table(titles, rows), made, tests_table(runs) if runs else "", *lengths]
 
 
-def _remark(record: Record, records: list[Record]) -> str:
-    """How the weights of a row were made, and what is not as in its preset."""
+def _how_it_was_made(record: Record, records: list[Record]) -> str:
     text = f"Trained by {training_command(record, records)}."
     if record.status == "stopped":
         text += (
             f" Stopped at {millions(record.cost.images)} of {millions(record.cost.planned_images)} images."
         )
     if record.version != "0.1" and record.changes:
-        text += f" Not as in the preset: {changes_of(record)}."
+        text += f" Not as in the preset: {settings_in_words(record.changes)}."
     return text
 
 
-def changes_of(record: Record) -> str:
-    """The settings that are not the preset's, in words."""
-    return ", ".join(f"{key} {value}" for key, value in record.changes.items())
-
-
-def _details(table: PaperTable, runs: Iterable[Record]) -> str:
-    """Further figures of each row, and those of the second test set."""
-    titles = [
-        "model",
-        "test set",
-        "test images",
-        "error, %",
-        "95 % interval",
-        "per-object error, %",
-        "reconstruction MSE",
-    ]
+def tests_table(runs: Iterable[Record]) -> str:
+    """All main figures of runs, on the test set of their task and on a second one if there is one."""
     rows = []
     for run in runs:
-        for changed in ({}, table.second_test) if table.second_test else ({},):
+        second = second_test(run.preset)
+        for changed in ({}, second) if second else ({},):
             if test := run.test_with(changed):
-                label = ", ".join(f"{key} {value}" for key, value in changed.items()) or "the paper's"
-                rows.append([f"`{run.preset}`", label, *test_row(test)])
+                rows.append([
+                    f"`{run.preset}`", settings_in_words(changed) or "its task", f"{test['n']:,}",
+                    percent(test["error"]), interval(test), percent(test["object_error"]),
+                    f"{test['reconstruction_mse']:.4f}",
+                ])  # fmt: skip
+    titles = "model | test set | images | exact error, % | 95 % interval | per-object error, % | reconstruction MSE"
     return markdown_table(titles, rows, 2)
 
 
-def test_row(test: dict[str, Any]) -> list[str]:
-    """Images, error, interval, per-object error and reconstruction of a test, in words."""
-    reconstruction = test.get("reconstruction_mse")
-    return [
-        f"{test['n']:,}", percent(test["error"]), interval(test), percent(test["object_error"]),
-        NOTHING if reconstruction is None else f"{reconstruction:.4f}",
-    ]  # fmt: skip
-
-
-def _lengths(record: Record) -> str:
-    """A test by the length of what is read, where the task has sequences."""
+def lengths_table(record: Record) -> str:
+    """Errors by the length of the sequence, where the task has sequences; else nothing."""
     test = record.test or {}
     if "lengths" not in test:
         return ""
-    text = f"`{record.preset}` by length:\n\n{lengths_table(test)}"
-    if "output_error" in test:
-        text += f'\n\nOf all five outputs, "no digit" included, {percent(test["output_error"])} % are wrong.'
-    return text
-
-
-def lengths_table(test: dict[str, Any]) -> str:
-    """Errors by the length of the sequence."""
     rows = [
         [length, f"{row['n']:,}", percent(row["exact_error"]), percent(row["digit_error"])]
         for length, row in test["lengths"].items()
     ]
     rows.append(["all", f"{test['n']:,}", percent(test["error"]), percent(test["object_error"])])
-    return markdown_table(
-        ["digits in the number", "numbers", "whole numbers wrong, %", "digits wrong, %"], rows
-    )
+    table = markdown_table("digits in the number | numbers | whole numbers wrong, % | digits wrong, %", rows)
+    if "output_error" not in test:
+        return table
+    return f'{table}\n\nOf all outputs, "no digit" included, {percent(test["output_error"])} % are wrong.'
 
 
 def _ablations(records: list[Record]) -> list[str]:
@@ -334,46 +335,45 @@ def _ablations(records: list[Record]) -> list[str]:
     names = TABLES["ablations"].presets
     own = [
         group
-        for group in seeds_of_each(records)
-        if group[0].preset in names and group[0].is_of_preset and scored(group) and not group[0].init_from
+        for group in seeds_of_each(
+            record for record in records if record.is_of_preset and not record.init_from
+        )
+        if group[0].preset in names and scored(group)
     ]
     budgets: dict[int, dict[str, list[Record]]] = {}
     for group in sorted(
         own, key=lambda group: (len(group[0].changes), -len(group))
-    ):  # the preset's own settings first
+    ):  # the preset's settings first
         budgets.setdefault(group[0].cost.planned_images, {}).setdefault(group[0].preset, group)
-    titles = ["model", "parameters", "our error, %", "CPU hours", "the paper's error, % (quoted)"]
     budget, chosen = max(budgets.items(), key=lambda item: (len(item[1]), item[0]), default=(0, {}))
+    ours = sorted(names, key=lambda name: mean_error(chosen.get(name, [])))
     rows = [
         [
             f"`{name}`", parameters(name), error_of(chosen.get(name, [])),
             hours(statistics.fmean(run.cost.cpu_seconds for run in chosen[name])) if name in chosen else NOTHING,
             PRESETS[name].paper_error,
         ]
-        for name in sorted(names, key=lambda name: _mean_error(chosen.get(name, [])))
+        for name in ours
     ]  # fmt: skip
-    ours, papers = sorted(chosen, key=lambda name: _mean_error(chosen[name])), sorted(chosen, key=paper_error)
-    verdict = "The order of the rows is the paper's."
-    if ours != papers:
-        verdict = f"The paper's order is another one: {', '.join(f'`{name}`' for name in papers)}."
-    return [
-        f"{millions(budget)} images each:" if budget else "",
-        markdown_table(titles, rows),
-        verdict if chosen else "",
-    ]
-
-
-def _mean_error(group: list[Record]) -> float:
-    return (
-        statistics.fmean(record.test["error"] for record in scored(group) if record.test)
-        if scored(group)
-        else 1.0
+    table = markdown_table(
+        "model | parameters | our error, % | CPU hours | the paper's error, % (quoted)", rows
     )
+    if not chosen:
+        return [table]
+    papers = sorted(chosen, key=lambda name: float(PRESETS[name].paper_error.split(" ±")[0].strip("> ")))
+    verdict = "The order of the rows is the paper's."
+    if papers != [name for name in ours if name in chosen]:
+        verdict = f"The paper's order is another one: {', '.join(f'`{name}`' for name in papers)}."
+    return [f"{millions(budget)} images each:", table, verdict]
 
 
-def paper_error(preset: str) -> float:
-    """The paper's error in percent, or the bound it gives."""
-    return float(PRESETS[preset].paper_error.split(" ±")[0].strip("> "))
+def milestones(records: Iterable[Record]) -> list[tuple[Record, Milestone]]:
+    """Runs of multimnist-3 from random weights that got as far as the authors' first pass, the soonest first."""
+    fresh = [
+        run for run in records if run.preset == "multimnist-3" and run.is_of_preset and not run.init_from
+    ]
+    found = [(run, point) for run in fresh if (point := milestone(run)) is not None]
+    return sorted(found, key=lambda pair: pair[1].images)
 
 
 def _time_to_error(records: list[Record]) -> str:
@@ -387,102 +387,72 @@ def _time_to_error(records: list[Record]) -> str:
         f"over {AUTHORS_IMAGES:,} images (quoted). Runs of `multimnist-3` from random weights first had it in a "
         "validation, on images of 6,000 MNIST digits that are never trained on, after:"
     )
-    return (
-        f"{text}\n\n{markdown_table(['run', 'images', 'CPU seconds', 'error there, %'], rows)}"
-        if rows
-        else ""
-    )
-
-
-def milestones(records: Iterable[Record]) -> list[tuple[Record, Any]]:
-    """Runs of multimnist-3 from random weights that got as far as the authors' first pass, the soonest first."""
-    fresh = [
-        run for run in records if run.preset == "multimnist-3" and run.is_of_preset and not run.init_from
-    ]
-    found = [(run, point) for run in fresh if (point := milestone(run)) is not None]
-    return sorted(found, key=lambda pair: pair[1].images)
+    return f"{text}\n\n{markdown_table('run | images | CPU seconds | error there, %', rows)}" if rows else ""
 
 
 def runs_page(records: list[Record]) -> str:
     """All runs, those that failed and those that were stopped too."""
-    titles = ["run", "seed", "date", "status", "images", "CPU hours", "validation error, %", "test error, %"]
-    titles += ["test images", "supervised", "fine-tuned from", "commit"]
     rows, notes = [], []
     for record in sorted(records, key=lambda record: (record.preset, record.name)):
         rows.append([
             f"`{record.name}`", str(record.seed), record.date, "failed" if record.has_failed else record.status,
             f"{record.cost.images:,}", hours(record.cost.cpu_seconds),
             NOTHING if record.validation_error is None else percent(record.validation_error),
-            percent(record.test["error"]) if record.test else NOTHING,
-            f"{record.test['n']:,}" if record.test else NOTHING,
-            "yes" if record.supervised_attention else "no", record.init_from or "random weights",
-            " ".join([word if k else word[:7] for k, word in enumerate((record.commit or NOTHING).split())]),
+            *((percent(record.test["error"]), f"{record.test['n']:,}") if record.test else (NOTHING, NOTHING)),
+            yes(record.supervised_attention), record.init_from or "random weights", (record.commit or NOTHING)[:7],
         ])  # fmt: skip
-        changed = f"Not as in its preset at the time: {changes_of(record)}." if record.changes else ""
+        changed = (
+            f"Not as in its preset at the time: {settings_in_words(record.changes)}."
+            if record.changes
+            else ""
+        )
         if text := " ".join(filter(None, (record.notes, changed))):
             notes.append(f"- `{record.name}` (version {record.version}): {text}")
+    titles = (
+        "run | seed | date | status | images | CPU hours | validation error, % | test error, % | test images | "
+        "supervised | fine-tuned from | commit"
+    )
     table = markdown_table(titles, rows) if rows else "None is recorded yet."
     return "\n\n".join([RUNS.strip(), table, *(["## Notes", "\n".join(notes)] if notes else [])]) + "\n"
 
 
-def blocks(records: list[Record], speed: dict[str, Any] | None) -> dict[str, str]:
+def blocks(records: list[Record], speed: dict[str, Any]) -> dict[str, str]:
     """Tables and sentences that stand between markers in README.md and benchmarks/README.md, by name."""
-    found = {
-        "accuracy": _accuracy(records),
-        "commands": _commands(records),
-        "milestone": _first_milestone(records),
-    }
-    if speed is not None:
-        titles = ["preset", "mode", "images/s", "of the GEMM peak", "× plain pseudocode", "MB a process"]
-        rows = [
-            [
-                f"`{row['preset']}`", row["mode"], f"{row['images_per_second']:,.0f}", f"{row['share_of_peak']:.0%}",
-                f"{row['times_plain']:.1f}", f"{row['peak_memory_mb']:,.0f}",
-            ]
-            for row in speed["rows"]
-        ]  # fmt: skip
-        found["speed"] = markdown_table(titles, rows, 2)
-    return found
-
-
-def _shipped_tests(records: list[Record]) -> list[tuple[str, Record, dict[str, Any]]]:
     found = [(name, shipped_record(name, records)) for name in shipped()]
-    return [
-        (name, record, record.test)
-        for name, record in found
-        if record is not None and record.test is not None
-    ]
-
-
-def _accuracy(records: list[Record]) -> str:
-    titles = ["weights", "exact error, % (95 % interval)", "test images", "trained on", "CPU hours"]
-    titles += ["supervised", "the paper's error, % (quoted)"]
-    rows = [
+    released = [(name, record, record.test) for name, record in found if record is not None and record.test]
+    accuracy = [
         [f"`{name}`", error_of([record]), *_costs([record], records), PRESETS[name].paper_error]
-        for name, record, _ in _shipped_tests(records)
+        for name, record, _ in released
     ]
-    return markdown_table(titles, rows)
-
-
-def _commands(records: list[Record]) -> str:
-    rows = [
+    commands = [
         [
-            f"`{name}`", percent(test["error"]), f"`{evaluate_command(name, test, record)}`",
+            f"`{name}`",
+            percent(test["error"]),
+            f"`{evaluate_command(name, test, record)}`",
             training_command(record, records),
         ]
-        for name, record, test in _shipped_tests(records)
+        for name, record, test in released
+    ]
+    speeds = [
+        [
+            f"`{row['preset']}`", row["mode"], f"{row['images_per_second']:,.0f}", f"{row['share_of_peak']:.0%}",
+            f"{row['times_plain']:.1f}", f"{row['peak_memory_mb']:,.0f}",
+        ]
+        for row in speed["rows"]
     ]  # fmt: skip
-    return markdown_table(["weights", "error, %", "score them with", "trained by"], rows, 9)
-
-
-def _first_milestone(records: list[Record]) -> str:
-    """How soon the fastest learner had the error of the authors' program."""
     record, point = milestones(records)[0]
-    return (
-        f"From random weights `multimnist-3` first has {percent(AUTHORS_ERROR)} % after {point.images:,} images and "
-        f"{point.cpu_seconds:,.0f} CPU seconds\n(validation, run `{record.name}`); the authors' program needed "
-        f"{AUTHORS_IMAGES:,} images for that (quoted)."
-    )
+    return {
+        "accuracy": markdown_table(
+            f"weights | exact error, % (95 % interval) | {COSTS} | the paper's error, % (quoted)", accuracy
+        ),
+        "commands": markdown_table("weights | error, % | score them with | trained by", commands, 4),
+        "milestone": f"From random weights `multimnist-3` first has {percent(AUTHORS_ERROR)} % after {point.images:,} "
+        f"images and {point.cpu_seconds:,.0f} CPU seconds\n(validation, run `{record.name}`); the authors' program "
+        f"needed {AUTHORS_IMAGES:,} images for that (quoted).",
+        "speed": markdown_table(
+            "preset | mode | images/s | of the GEMM peak | × plain pseudocode | MB a process", speeds, 2
+        ),
+    }
 
 
 def filled(text: str, found: dict[str, str]) -> str:
