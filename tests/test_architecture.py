@@ -73,4 +73,6 @@ def test_imports_point_down(part: str) -> None:
 
 
 def test_nobody_imports_the_command_line() -> None:
-    assert not [file for file, source, target in imports() if target == "cli" and source not in ("cli", "__main__")]
+    assert not [
+        file for file, source, target in imports() if target == "cli" and source not in ("cli", "__main__")
+    ]

@@ -78,8 +78,10 @@ class Server:
 
 
 @pytest.fixture(scope="session")
-def server(weights: list[str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    pytest.importorskip("gradio", reason="the page needs Gradio: pip install 'ocra-vision[app]'")
+def server(
+    weights: list[str], tmp_path_factory: pytest.TempPathFactory, require: Callable[..., None]
+) -> Iterator[Server]:
+    require("gradio", "httpx")
     folder = tmp_path_factory.mktemp("server")
     environment = {key: value for key, value in os.environ.items() if key != "OCRA_DATA"}
     environment |= {"OCRA_CACHE": str(folder / "cache"), "TMPDIR": str(folder)}
@@ -109,11 +111,11 @@ def _wait_for_url(process: subprocess.Popen[str]) -> str:
 
 
 @pytest.fixture(scope="session")
-def browser() -> Iterator[object]:
-    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    if CHROMIUM is None:
-        pytest.skip("no Chromium was found: install Debian's package chromium")
-    with api.sync_playwright() as playwright:
+def browser(require: Callable[..., None]) -> Iterator[object]:
+    require("playwright", "chromium")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
         chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=SWITCHES)
         yield chromium
         chromium.close()

@@ -90,19 +90,19 @@ def test_model_is_compared_with_the_next_of_its_task_and_size(models):
     assert [companion(models, name) for name in ("three", "five", "clutter")] == ["five", "three", None]
 
 
+@pytest.mark.needs("gradio")
 def test_another_model_brings_its_companion_unless_two_are_being_compared(models):
-    page = pytest.importorskip(
-        "ocra.app.page", reason="the page needs Gradio: pip install 'ocra-vision[app]'"
-    )
+    from ocra.app import page
+
     actions = page.Actions(Studio(models))
     assert actions.other_model(Session(), "five", 3, False, "clutter", 3)[-1] == "three"
     assert actions.other_model(Session(), "five", 3, True, "clutter", 3)[-1] == page.gr.skip()
 
 
+@pytest.mark.needs("gradio")
 def test_list_that_is_merely_opened_changes_nothing(models):
-    page = pytest.importorskip(
-        "ocra.app.page", reason="the page needs Gradio: pip install 'ocra-vision[app]'"
-    )
+    from ocra.app import page
+
     actions, skip = page.Actions(Studio(models)), page.gr.skip()
     now = ("three", 2, False, "five", 5)
     session = actions.studio.show(Session(dot(5, 5), asked=Request("multimnist", 4)), Choice(*now)).session

@@ -7,22 +7,22 @@ from PIL import Image
 from svhn_archive import write_archive
 
 from ocra.cli.data import main
-from ocra.data import SVHN, ClutteredMNIST, inventory
+from ocra.data import SVHN, ClutteredMNIST, download
 from ocra.errors import OcraError, UsageError
 from ocra.files import atomic_path, write_json_atomically
 from ocra.viz.grid import sample_captions
 
 
 @pytest.mark.parametrize("task", ["multimnist", "cluttered"])
-def test_show_draws_pictures_with_room_for_their_classes(
+def test_show_draws_images_with_room_for_their_classes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], task: str
 ) -> None:
     out = tmp_path / "grid.png"
-    main(["show", task, "--digits", "glyphs", "--pictures", "1e1", "--out", str(out)])
+    main(["show", task, "--digits", "glyphs", "--images", "1e1", "--out", str(out)])
     with Image.open(out) as sheet:
         assert sheet.width == 8 * 152 + 8
         assert sheet.height > 2 * 152
-    assert "10 train pictures" in capsys.readouterr().out
+    assert "10 train images" in capsys.readouterr().out
 
 
 def test_show_draws_svhn_and_folders(svhn_root: Path, tmp_path: Path) -> None:
@@ -41,7 +41,7 @@ def test_captions_repeat_classes_and_write_numbers_whole(svhn_root: Path) -> Non
         assert [counts[int(name)] for name in caption.split()] == [
             caption.split().count(n) for n in caption.split()
         ]
-    numbers = SVHN(svhn_root, "test")
+    numbers = SVHN(root=svhn_root, split="test")
     assert sample_captions(numbers.batch([1]), numbers.class_names) == ["56"]
 
 
@@ -49,10 +49,11 @@ def test_show_refuses_what_it_cannot_draw(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="must end in"):
         main(["show", "multimnist", "--digits", "glyphs", "--out", str(tmp_path / "grid.txt")])
     with pytest.raises(UsageError, match="do not fit"):
-        main(["show", "multimnist", "--digits", "glyphs", "--pictures", "0"])
-    with pytest.raises(SystemExit) as stop:
+        main(["show", "multimnist", "--digits", "glyphs", "--images", "0"])
+    with pytest.raises(UsageError, match="no task 'imagenet'"):
         main(["show", "imagenet"])
-    assert stop.value.code == 2
+    with pytest.raises(SystemExit):
+        main(["show", "multimnist", "--size", "30"])
 
 
 def test_check_names_what_is_missing_and_what_is_broken(
@@ -62,13 +63,13 @@ def test_check_names_what_is_missing_and_what_is_broken(
         main(["check", "--root", str(svhn_root)])
     said = capsys.readouterr().out
     assert "missing   mnist" in said
-    assert "40 whole pictures with boxes; 33,402 expected" in said
+    assert "40 whole images with boxes; 33,402 expected" in said
 
 
 def test_check_reads_what_it_calls_verified(
     tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(inventory, "SVHN_PICTURES", {"train": 6, "test": 6, "extra": 6})
+    monkeypatch.setattr(download, "SVHN_IMAGES", {"train": 6, "test": 6, "extra": 6})
     for part in ("train", "test", "extra"):
         write_archive(tmp_path, part, "folder", numbers=6)
     main(["check", "--root", str(tmp_path)])
@@ -79,7 +80,7 @@ def test_check_reads_what_it_calls_verified(
     with pytest.raises(OcraError, match="3 broken: svhn train, svhn test, svhn extra"):
         main(["check", "--root", str(tmp_path)])
     said = capsys.readouterr().out
-    assert said.count("5 whole pictures") == 2 and "digitStruct.mat cannot be read" in said
+    assert said.count("5 whole images") == 2 and "digitStruct.mat cannot be read" in said
 
 
 def test_check_fails_where_nothing_is(tmp_path: Path) -> None:

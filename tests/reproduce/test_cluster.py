@@ -16,11 +16,10 @@ from fabricated import tiny
 from ocra.errors import OcraError, UsageError
 from ocra.reproduce.records import read_records
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.needs("ray"), pytest.mark.slow, pytest.mark.timeout(180)]
 
 
 def test_an_address_nobody_answers_at_is_told_at_once() -> None:
-    pytest.importorskip("ray", reason="Ray is not installed: pip install 'ocra-vision[ray]'")
     from ocra.reproduce.cluster import join
 
     with pytest.raises(OcraError, match=r"no Ray cluster at 127\.0\.0\.1:1:"):
@@ -31,7 +30,8 @@ def test_an_address_nobody_answers_at_is_told_at_once() -> None:
 
 @pytest.fixture(scope="module")
 def two_workers() -> Iterator[Any]:
-    ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'ocra-vision[ray]'")
+    import ray
+
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     ray.init(
         address="local",
@@ -68,7 +68,7 @@ def kill_once_it_has_saved(folder: Path, killed: list[int]) -> None:
         time.sleep(0.02)
 
 
-@pytest.mark.skipif(not Path("/proc/locks").is_file(), reason="needs /proc/locks to find the worker of a run")
+@pytest.mark.needs("locks")
 def test_all_runs_end_even_if_a_worker_is_killed(two_workers: Any, tmp_path: Path) -> None:
     from ocra.reproduce.cluster import run_side_by_side
 

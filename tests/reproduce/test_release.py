@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -109,11 +109,11 @@ def test_scores_on_glyph_digits_are_those_recorded(name: str) -> None:
 
 
 @names
-def test_the_error_on_a_sample_of_real_data_is_that_of_the_card(name: str) -> None:
+def test_the_error_on_a_sample_of_real_data_is_that_of_the_card(
+    name: str, require: Callable[..., None]
+) -> None:
     model = load(name)
-    kind = "svhn" if model.info.task_name == "svhn" else "mnist"
-    if not os.environ.get("OCRA_DATA") or not (Path(os.environ["OCRA_DATA"]) / kind).is_dir():
-        pytest.skip(f"the real data is needed: set OCRA_DATA to a folder that holds {kind}/")
+    require("svhn" if model.info.task_name == "svhn" else "mnist")
     task = task_config(model.info.task_name)
     error = evaluate(model, task, images=SAMPLE).exact_error
     record = shipped_record(name, read_records(ROOT / "benchmarks" / "results"))

@@ -41,7 +41,7 @@ def test_processes_without_shared_memory_that_share_a_batch_unevenly(
     assert_alike(tmp_path / "run", undisturbed, 3)
 
 
-@pytest.mark.skipif(os.name == "nt", reason="needs POSIX processes")
+@pytest.mark.needs("posix")
 def test_a_helping_process_ends_with_the_one_that_started_it() -> None:
     """Also before the two have met, when nothing else would tell it."""
     with socket.create_server(("127.0.0.1", 0)) as nobody:  # takes the call and never answers
@@ -80,7 +80,7 @@ def test_two_processes_under_torchrun(config: Path, pair: Path, tmp_path: Path) 
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(os.name == "nt", reason="needs POSIX signals")
+@pytest.mark.needs("posix")
 def test_a_process_that_dies_ends_the_run_and_its_work_is_saved(
     config: Path, pair: Path, tmp_path: Path
 ) -> None:

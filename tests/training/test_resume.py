@@ -22,7 +22,7 @@ from ocra.training.distributed import PeerLost
 from ocra.training.logging import read_log
 from ocra.training.trainer import Run
 
-pytestmark = pytest.mark.skipif(os.name == "nt", reason="needs POSIX signals")
+pytestmark = pytest.mark.needs("posix")
 
 
 @pytest.mark.slow
