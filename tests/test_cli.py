@@ -76,8 +76,12 @@ def test_every_command_has_help_with_an_example(command: str, capsys: pytest.Cap
         (["train"], 2, "Say what to train"),
         (["train", "mnist"], 2, "There is no preset 'mnist'"),
         (["train", "multimnist-3", "--model.glimpses", "0"], 2, "model.glimpses must be a whole number"),
-        (["train", "multimnist-3", "--training.batch", "-4"], 2, "training.batch must be a whole number"),
-        (["train", "multimnist-3", "--training.beta2", "1.5"], 2, "training.beta2 must be at least 0"),
+        (
+            ["train", "multimnist-3", "--stages.0.batch-size", "-4"],
+            2,
+            "stage.batch_size must be a whole number",
+        ),
+        (["train", "multimnist-3", "--stages.0.beta2", "1.5"], 2, "stage.beta2 must be a number"),
         (
             ["train", "multimnist-3", "--task.digits", "glyphs", "--model.height", "50"],
             2,
@@ -115,7 +119,7 @@ def test_every_command_has_help_with_an_example(command: str, capsys: pytest.Cap
             2,
             "seed must be a whole number",
         ),
-        (["train", "multimnist-3", "--training.images", "1e30"], 2, "below 2**63"),
+        (["train", "multimnist-3", "--images", "1e30"], 2, "below 2**63"),
         (["reproduce", "all", "--tables-only", "--results", "no-such"], 2, "no records in no-such"),
         (["demo", "--weights", "svhn-12"], 2, "The demo shows"),
         (["import-authors", __file__, "--preset", "multimnist-3", "--out", "x"], 1, "test_cli.py"),
@@ -133,7 +137,7 @@ def test_mistakes_get_a_sentence_and_an_exit_code(
 
 
 def test_options_that_do_not_exist_end_with_2(capsys: pytest.CaptureFixture[str]) -> None:
-    code, _, err = output(["train", "multimnist-3", "--training.epochs", "3"], capsys)
+    code, _, err = output(["train", "multimnist-3", "--stages.0.epochs", "3"], capsys)
     assert code == 2 and "epochs" in err
     code, _, err = output(["train", "--resume", "x", "--seed", "4"], capsys)
     assert code == 2 and "seed" in err
@@ -150,7 +154,7 @@ def test_whole_numbers_may_be_written_with_an_exponent() -> None:
 def test_presets_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     _, out, _ = output(["presets", "svhn-12", "--json", "--recipe", "paper"], capsys)
     experiment = json.loads(out)
-    assert experiment["parameters"] == 5_107_591 and experiment["training"]["images"] == 235_000_000
+    assert experiment["parameters"] == 5_107_591 and experiment["stages"][0]["images"] == 235_000_000
     _, out, _ = output(["presets", "multimnist-10"], capsys)
     assert "model.glimpses = 10" in out and "5.08 ± 0.17" in out
 
