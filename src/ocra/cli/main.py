@@ -15,7 +15,6 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import pairwise
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Optional, TypeVar, get_type_hints
 
 from ocra.errors import OcraError, UsageError
@@ -89,21 +88,15 @@ def guarded(action: Callable[[], int | None], long: bool = False) -> int:
 
 def _run(command: str, words: list[str]) -> int:
     """Import the module of a command and let it parse and do what the words say."""
-    if command not in available():
+    if command not in COMMANDS:
         raise UsageError(f"There is no command '{command}'; 'ocra --help' lists them.")
     module = importlib.import_module(f".{COMMANDS[command][0]}", __package__)
     return int(module.main(words) or 0)
 
 
-def available() -> dict[str, str]:
-    """The commands whose modules are there, with a line of help for each."""
-    folder = Path(__file__).parent
-    return {name: text for name, (module, text) in COMMANDS.items() if (folder / f"{module}.py").is_file()}
-
-
 def overview() -> str:
     """The help of the whole program, on one screen."""
-    lines = [f"  {name:16}{text}" for name, text in available().items()]
+    lines = [f"  {name:16}{text}" for name, (_, text) in COMMANDS.items()]
     return "\n".join(
         [
             "usage: ocra COMMAND [OPTIONS]",
