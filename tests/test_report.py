@@ -11,7 +11,9 @@ from tiny import SMALL
 import ocra
 from ocra.cli.report import main
 from ocra.errors import OcraError, UsageError
+from ocra.training.trainer import LOSSES
 from ocra.viz.curves import Curve, draw_curves
+from ocra.viz.report import LOSS_NAMES
 
 
 @pytest.fixture(scope="module")
@@ -23,9 +25,9 @@ def run(tmp_path_factory):
         experiment,
         model=replace(experiment.model, glimpses=2, **SMALL),
         task=ocra.MultiMNIST.Config(digits="glyphs"),
-        training=ocra.TrainingConfig(
-            images=96, batch=16, compile=False, report_every_images=16, validate_every_images=48,
-            validate_images=16, test_images=32,
+        stages=(ocra.Stage(48, batch_size=16), ocra.Stage(48, batch_size=16, cross_entropy=0.5)),
+        run=ocra.RunConfig(
+            compile=False, report_every_images=16, validate_every_images=48, validate_images=16, test_images=32
         ),
     )  # fmt: skip
     ocra.train(experiment, out=folder, processes=1, quiet=True)
@@ -75,11 +77,24 @@ def test_the_page_is_well_formed_and_needs_no_network(text):
 
 
 def test_all_parts_are_there(text):
-    for title in ("Curves", "Final figures", "Samples", "Scanpaths", "Config", "test error", "7.24 ± 0.11"):
+    for title in (
+        "Curves",
+        "Final figures",
+        "Samples",
+        "Scanpaths",
+        "Config",
+        "test error",
+        "stage 2",
+        "7.24 ± 0.11",
+    ):
         assert title in text
     assert text.count("<svg") == 5 and text.count("data:image/png") >= 3
     assert "Best weights on 64 test images" in text and 'class="heat"' in text
     assert "a &lt;run&gt;" in text and "<run>" not in text
+
+
+def test_every_loss_in_the_log_has_a_curve():
+    assert tuple(LOSS_NAMES) == LOSSES
 
 
 def test_lines_take_the_colours_of_the_page(text):
@@ -119,11 +134,13 @@ def test_what_is_no_run_is_refused(tmp_path):
 
 def test_a_curve_that_falls_to_zero_keeps_its_name_on_a_logarithmic_axis() -> None:
     curves = [
-        Curve("guide", [1.0, 2.0, 3.0], [0.5, 0.1, 0.0]),
+        Curve("supervision", [1.0, 2.0, 3.0], [0.5, 0.1, 0.0]),
         Curve("total", [1.0, 2.0, 3.0], [2.0, 1.0, 0.5]),
     ]
     figure = draw_curves(curves, logarithmic=True)
     ticks = [label.get_text() for label in figure.axes[0].get_yticklabels()]
     assert "0.1" in ticks and not any("$" in tick for tick in ticks)
     heights = {text.get_text(): text.get_position()[1] for text in figure.axes[0].texts}
-    assert heights.keys() == {"guide", "total"} and all(-0.1 < height < 1.1 for height in heights.values())
+    assert heights.keys() == {"supervision", "total"} and all(
+        -0.1 < height < 1.1 for height in heights.values()
+    )

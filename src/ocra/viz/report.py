@@ -35,10 +35,11 @@ from ocra.viz.style import css_variables
 
 Log = list[dict[str, Any]]
 SAMPLES, GAZES, HARDEST = 20, 200, 10
-LOSSES = {
-    "total": "loss", "margin": "margin_loss", "reconstruction": "reconstruction_loss",
-    "readout": "readout_loss", "share": "share_loss", "guide": "guide_loss",
+LOSS_NAMES = {
+    "loss": "total", "margin": "margin", "reconstruction": "reconstruction", "readout": "readout",
+    "cross_entropy": "cross-entropy", "attention_supervision": "supervision",
 }  # fmt: skip
+"""Of each part of the loss in the log, what its curve is called."""
 
 
 def report(
@@ -138,8 +139,8 @@ def _curves(log: Log) -> str:
         ("error", "Image-level error",
          [curve("training", "error"), curve("validation", "validation_error", True)], {"percent": True}),
         ("loss", "Loss and its parts before weighting",
-         [curve(*names) for names in LOSSES.items()], {"logarithmic": True}),
-        ("rate", "Learning rate", [curve("learning rate", "learning_rate")], {}),
+         [curve(name, key) for key, name in LOSS_NAMES.items()], {"logarithmic": True}),
+        ("rate", "Learning rates", [curve("Adam", "lr"), curve("Shampoo", "shampoo_lr")], {}),
         ("gradient", "Norm of the gradient", [curve("gradient", "gradient_norm")], {}),
         ("speed", "Images per second", [curve("speed", "images_per_second")], {}),
     ]  # fmt: skip
@@ -232,9 +233,14 @@ def _confusion(result: Evaluation) -> list[str]:
 def _config(experiment: Experiment, summary: dict[str, Any]) -> list[str]:
     """All settings, and what took part."""
     parts = []
-    for name in ("model", "task", "loss", "training"):
-        rows = [(key, str(value)) for key, value in experiment.to_dict()[name].items()]
+    settings = experiment.to_dict()
+    for name in ("model", "task", "loss", "run"):
+        rows = [(key, str(value)) for key, value in settings[name].items()]
         parts.append(_folded(name, _table("", ("setting", "value"), rows)))
+    stages = settings["stages"]
+    head = ("setting", *(f"stage {k + 1}" for k in range(len(stages))))
+    by_stage = [(key, *(str(stage[key]) for stage in stages)) for key in stages[0]]
+    parts.append(_folded("stages", _table("", head, by_stage)))
     made_by = {**(summary.get("versions") or {}), "commit": summary.get("commit")}
     if rows := [(key, str(value)) for key, value in made_by.items() if value]:
         parts.append(_folded("versions", _table("", ("", ""), rows)))
