@@ -34,7 +34,7 @@ format: $(VENV)/.all
 	$(BIN)/ruff format .
 
 bench: $(VENV)/.core
-	$(BIN)/python benchmarks/speed.py $(ARGS)
+	$(BIN)/ocra bench --scaling $(ARGS)
 
 build: $(VENV)/.all
 	rm -rf build dist

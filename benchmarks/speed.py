@@ -1,43 +1,41 @@
-"""Measure speed and memory of every main preset on this machine, with how the cost grows: `make bench`.
+"""Measure speed and memory of every main preset on this machine and record them: python benchmarks/speed.py [PRESET …]
 
-The same as `ocra bench --scaling`. With --record the figures go to benchmarks/results/speed.json; a run narrowed by
---preset or --mode replaces only its own rows there, each of which was measured beside its own matrix product.
+Named presets replace only their own rows in benchmarks/results/speed.json, each of which was measured beside its own
+matrix product. To look without recording: ocra bench, or make bench.
 """
 
-import contextlib
-import io
 import json
 import sys
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
-from ocra.cli.bench import main
-from ocra.cli.main import guarded
+from ocra.benchmark import FORMULA, MAIN_PRESETS, MODES, measure_all, measure_data, measure_scaling
+from ocra.errors import OcraError
 from ocra.files import write_json_atomically
+from ocra.reproduce.release import publish
 
-RESULT = Path(__file__).parent / "results" / "speed.json"
-
-
-def recorded(words: list[str]) -> dict[str, Any]:
-    """What is recorded so far, with what a benchmark run with these words finds."""
-    output = io.StringIO()
-    with contextlib.redirect_stdout(output):
-        main(["--json", *words])
-    found = json.loads(output.getvalue())
-    before = json.loads(RESULT.read_text("utf-8")) if RESULT.exists() else {"rows": []}
-    rows = {(row["preset"], row["mode"]): row for row in [*before["rows"], *found["rows"]]}
-    return {**before, **{key: value for key, value in found.items() if value}, "rows": list(rows.values())}
+ROOT = Path(__file__).resolve().parent.parent
+RESULT = ROOT / "benchmarks" / "results" / "speed.json"
 
 
-def run(words: list[str]) -> None:
-    """Measure, and show or keep what was found."""
-    narrowed = [word for word in words if word != "--record"]
-    if "--record" in words:
-        write_json_atomically(RESULT, recorded(narrowed))
-        print(f"Wrote {RESULT}.")
-    else:
-        main(["--scaling", *narrowed])
+def main(presets: list[str]) -> None:
+    """Measure these presets, or all with the data and how the cost grows, and write what follows from it."""
+    found = json.loads(RESULT.read_text("utf-8")) if RESULT.exists() else {"rows": []}
+    rows = {(row["preset"], row["mode"]): row for row in found["rows"]}
+    for row in measure_all(
+        presets or MAIN_PRESETS, MODES, progress=lambda line: print(f"measuring {line} …")
+    ):
+        rows[row.preset, row.mode] = asdict(row)
+    found.update(formula=FORMULA, rows=list(rows.values()))
+    if not presets:
+        found.update(data_images_per_second=measure_data(), scaling_step_ms=measure_scaling())
+    found["gemm_gflops"] = sum(row["gemm_gflops"] for row in found["rows"]) / len(rows)
+    write_json_atomically(RESULT, found)
+    publish(ROOT)
 
 
 if __name__ == "__main__":
-    sys.exit(guarded(lambda: run(sys.argv[1:])))
+    try:
+        main(sys.argv[1:])
+    except OcraError as error:
+        sys.exit(str(error))

@@ -132,3 +132,8 @@ def test_shipped_weights_say_what_is_recorded(name: str) -> None:
     assert record.cost.best_images == old.get("images_seen", told.get("images"))
     assert record.test["n"] == told["test"]["n"]
     assert record.test["error"] == told["test"]["exact_error" if old else "error"]
+
+
+def test_no_script_needs_the_command_line() -> None:
+    for path in (ROOT / "benchmarks").glob("*.py"):
+        assert "ocra.cli" not in path.read_text("utf-8"), path.name
