@@ -1,4 +1,4 @@
-"""Train on a folder of pictures with a labels.csv: python train_own_folder.py OUT [IMAGES [FOLDER]]"""
+"""Train on a folder of images with a labels.csv: python train_own_folder.py OUT [IMAGES [FOLDER]]"""
 
 import argparse
 import random
@@ -11,7 +11,7 @@ import ocra
 
 
 def draw_folder(folder: Path) -> Path:
-    """An example: pictures of a disc, a square or both, and a labels.csv that says what is in each."""
+    """An example: images of a disc, a square or both, and a labels.csv that says what is in each."""
     folder.mkdir(parents=True, exist_ok=True)
     lines = ["file,labels"]
     for number in range(300):
@@ -29,14 +29,14 @@ def draw_folder(folder: Path) -> Path:
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("out", type=Path, help="new folder for the run")
 parser.add_argument("images", type=int, nargs="?", default=20_000, help="images to train on")
-parser.add_argument("folder", type=Path, nargs="?", help="your pictures; without it some are drawn")
+parser.add_argument("folder", type=Path, nargs="?", help="your images; without it some are drawn")
 given = parser.parse_args()
-folder = given.folder or draw_folder(given.out.with_name(given.out.name + "-pictures"))
+folder = given.folder or draw_folder(given.out.with_name(given.out.name + "-images"))
 
-experiment = ocra.preset("multimnist-3")
-training = replace(experiment.training, images=given.images, batch=32, learning_rate=2e-3, compile=False)
-task = ocra.FolderTask.Config(root=str(folder))
-experiment = ocra.fit_to_task(replace(experiment, name="own-folder", task=task, training=training))
+experiment = ocra.preset("multimnist-3").scaled(given.images)
+run = replace(experiment.run, compile=False)
+task = ocra.FolderTask.Config(root=folder)
+experiment = replace(experiment, name="own-folder", task=task, run=run).fitted()
 test = ocra.train(experiment, out=given.out, processes=1, quiet=True)["test"]["best"]
 print(f"{test['object_error']:.0%} of objects missed, {test['exact_error']:.0%} of {test['n']} images wrong.")
 print(f"Now try: ocra predict {folder}/*.png --weights {given.out}/weights/best")

@@ -14,7 +14,7 @@ import ocra
 from ocra.cli.look import main
 from ocra.errors import OcraError, UsageError
 from ocra.images.fitting import prepare
-from ocra.images.reading import read_picture
+from ocra.images.reading import read_image
 from ocra.model.trace import Windows
 from ocra.model.weights import ModelInfo
 from ocra.viz import look
@@ -133,7 +133,7 @@ def test_nothing_is_cut_off_or_overlaps(kind):
 def test_the_figure_of_a_users_picture_is_tidy_too(tmp_path):
     ink_picture((900, 400)).save(tmp_path / "photo.png")
     model = tiny_model()
-    prepared = prepare(read_picture(tmp_path / "photo.png"), model.config, ocra.MultiMNIST.preprocessing)
+    prepared = prepare(read_image(tmp_path / "photo.png"), model.config, ocra.MultiMNIST.preprocessing)
     images = prepared.image[None]
     (record,) = records(model, images, titles=["photo"], prepared=[prepared])
     assert_tidy(draw_look(record))
@@ -146,7 +146,7 @@ def test_the_part_of_the_users_picture_that_the_model_sees_is_marked(tmp_path):
     figure = draw_look(record)
     own = next(axes for axes in figure.axes if axes.get_xlim() == (-0.5, 899.5))
     (mark,) = [patch for patch in own.patches if isinstance(patch, Rectangle)]
-    left, top = record.prepared.placement.to_picture(-0.5, -0.5)
+    left, top = record.prepared.placement.to_source(-0.5, -0.5)
     assert (mark.get_x(), mark.get_y()) == pytest.approx((left, top))
     assert mark.get_width() == pytest.approx(36 * record.prepared.placement.scale[0])
 
@@ -259,6 +259,6 @@ def test_a_blank_picture_or_a_folder_is_not_guessed_at(weights, tmp_path):
     ):
         with pytest.raises(OcraError, match=r"blank\.png is one even tone"):
             act()
-    with pytest.raises(OcraError, match=r"is a folder; give one of the pictures in it"):
+    with pytest.raises(OcraError, match=r"is a folder; give one of the images in it"):
         main([str(tmp_path), "--weights", weights, "--out", str(tmp_path / "x.png")])
     assert not (tmp_path / "x.png").exists()

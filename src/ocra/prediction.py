@@ -16,7 +16,7 @@ from ocra.data import task_of_model
 from ocra.data.task import NO_DIGIT
 from ocra.errors import OcraError, UsageError
 from ocra.images.fitting import Fit, Invert, Placement, Prepared, prepare
-from ocra.images.reading import find_pictures, read_picture
+from ocra.images.reading import find_images, read_image
 from ocra.metrics import predicted_counts
 from ocra.model.interventions import Lesion
 from ocra.model.ocra import OCRA
@@ -157,7 +157,7 @@ def predict_each(
     **interventions: Any,
 ) -> Iterator[tuple[str, Prediction | OcraError]]:
     """Each image file with its prediction, some at a time, or with the error that says why there is none."""
-    files = find_pictures(map(_file_name, _listed(sources)))
+    files = find_images(map(_file_name, _listed(sources)))
     while batch := list(islice(files, BATCH)):
         prepared: list[Prepared | OcraError] = []
         for file in batch:
@@ -213,9 +213,9 @@ def given(**values: Any) -> dict[str, Any]:
 def prepare_image(model: OCRA, source: Source, invert: Invert = "auto", fit: Fit = "auto") -> Prepared:
     """An image file made fit for a model; one without anything to see in it is refused."""
     how = model.info.preprocessing or task_of_model(model.info.task, model.config).task.preprocessing
-    prepared = prepare(read_picture(_file_name(source)), model.config, how, invert=invert, fit=fit)
+    prepared = prepare(read_image(_file_name(source)), model.config, how, invert=invert, fit=fit)
     if prepared.blank:
-        raise OcraError(f"{prepared.picture.name} is one even tone: there is nothing in it to recognise.")
+        raise OcraError(f"{prepared.source.name} is one even tone: there is nothing in it to recognise.")
     return prepared
 
 
@@ -330,7 +330,7 @@ def _glimpses(
         scale_x, scale_y = placement.scale
         made.append(
             Glimpse(
-                *placement.to_picture(x, y),
+                *placement.to_source(x, y),
                 width=extent * scale_x,
                 height=extent * scale_y,
                 stride=stride * scale_x,

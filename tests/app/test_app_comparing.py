@@ -41,7 +41,7 @@ def window_in_picture(seen: Look) -> list[float]:
     """Centre and width of the forced window in pixels of the picture."""
     windows = seen.trace.read_windows
     width = float(windows.width(seen.config.glimpse_size)[1, 1])
-    return [*seen.placement.to_picture(*windows.center[1, 1].tolist()), width * seen.placement.scale[0]]
+    return [*seen.placement.to_source(*windows.center[1, 1].tolist()), width * seen.placement.scale[0]]
 
 
 @pytest.mark.parametrize(

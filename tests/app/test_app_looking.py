@@ -20,7 +20,7 @@ from ocra.app.studio import Choice, Request, Result, Session, Studio
 from ocra.app.subjects import Subject, TestImages, from_drawing, from_upload
 from ocra.app.view import margin, window_box
 from ocra.errors import OcraError
-from ocra.images.reading import Picture
+from ocra.images.reading import UserImage
 
 CHOICE = Choice("three", 3, False, "five", 5)
 
@@ -29,7 +29,7 @@ def dot(x: int, y: int, size: int = 36) -> Subject:
     """A black image with one white pixel."""
     image = torch.zeros(1, size, size)
     image[0, y, x] = 1
-    return Subject("A dot", Picture("dot", image[0].numpy(), size, size), "no", image)
+    return Subject("A dot", UserImage("dot", image[0].numpy(), size, size), "no", image)
 
 
 def png(image: Image.Image) -> str:

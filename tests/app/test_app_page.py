@@ -85,7 +85,7 @@ def test_a_broken_file_gives_one_sentence_and_a_good_one_its_preparation(visit, 
     broken.write_text("this is no picture")
     visitor.upload(broken)
     visitor.page.locator(".ocra-notice.error").wait_for()
-    assert visitor.text(".ocra-notice").startswith("notes.png is not a picture")
+    assert visitor.text(".ocra-notice").startswith("notes.png is not an image")
     assert "Test image 0" in visitor.text(".transport .subject")
     Image.new("L", (60, 60), 255).save(tmp_path / "paper.png")
     visitor.upload(tmp_path / "paper.png")

@@ -19,7 +19,7 @@ from ocra.config import Preprocessing
 from ocra.data import Task, TaskConfig, make_task, task_config, task_names, task_of_model
 from ocra.errors import OcraError
 from ocra.images.fitting import Invert, Placement, Prepared, prepare
-from ocra.images.reading import Picture, read_picture
+from ocra.images.reading import UserImage, read_image
 from ocra.model.ocra import OCRA
 
 MOST_DRAWING_BYTES = 2_000_000
@@ -34,7 +34,7 @@ class Subject:
     """An image to look at."""
 
     title: str
-    picture: Picture
+    picture: UserImage
     invert: Invert = "auto"
     exact: Tensor | None = None
     """float32 [channels, height, width]: the image as the task made it, for models of its size"""
@@ -68,12 +68,12 @@ def from_drawing(data: object) -> Subject:
         content = base64.b64decode(data[len(_PNG) :], validate=True)
     except (binascii.Error, ValueError):
         raise OcraError("The drawing arrived damaged; clear the pad and draw again.") from None
-    return Subject("Your drawing", read_picture(content, "The drawing"), invert="no")
+    return Subject("Your drawing", read_image(content, "The drawing"), invert="no")
 
 
 def from_upload(content: bytes, name: str) -> Subject:
     """An uploaded file, named as the visitor named it."""
-    return Subject(name, read_picture(content, name), explain=True)
+    return Subject(name, read_image(content, name), explain=True)
 
 
 def task_of(model: OCRA) -> type[Task]:
@@ -148,7 +148,7 @@ class TestImages:
         image, title = batch.images[0], f"Test image {index:,}"
         pixels = np.ascontiguousarray(image.numpy().transpose(1, 2, 0))
         pixels = pixels[:, :, 0] if pixels.shape[2] == 1 else pixels
-        picture = Picture(title, pixels, image.shape[2], image.shape[1])
+        picture = UserImage(title, pixels, image.shape[2], image.shape[1])
         truth = batch.names(task.class_names)[0]
         is_number = batch.sequence is not None
         return Subject(title, picture, exact=image, truth=truth, is_number=is_number, note=note), index

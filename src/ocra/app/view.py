@@ -340,7 +340,7 @@ def _preparation(steps: Sequence[Step]) -> str:
         return ""
     figures = ""
     for step in steps:
-        rows, columns = step.picture.shape[:2]
+        rows, columns = step.pixels.shape[:2]
         box = ""
         if step.box is not None:
             left, top, right, bottom = step.box
@@ -348,7 +348,7 @@ def _preparation(steps: Sequence[Step]) -> str:
             box = f'<span style="{_style([round(100 * share, 2) for share in place])}"></span>'
         note = f" <i>{escape(step.note)}</i>" if step.note else ""
         figures += (
-            f'<figure><div><img alt="" src="{_data_url(step.picture)}">{box}</div>'
+            f'<figure><div><img alt="" src="{_data_url(step.pixels)}">{box}</div>'
             f"<figcaption>{escape(step.name)}{note}</figcaption></figure>"
         )
     return f'<details class="prepared"><summary>How the image was prepared</summary><div>{figures}</div></details>'

@@ -14,7 +14,7 @@ from ocra.cli.main import Device, lesion_of, parse, show_error
 from ocra.errors import OcraError, UsageError
 from ocra.files import printable
 from ocra.images.fitting import Fit, Invert, Prepared
-from ocra.images.reading import find_pictures
+from ocra.images.reading import find_images
 from ocra.model.ocra import OCRA
 from ocra.prediction import DEFAULT_WEIGHTS, Prediction, given, load, predict_each
 
@@ -64,7 +64,7 @@ def predict(
     model = load(weights, device)
     interventions = given(glimpses=glimpses, routings=routings, lesion=lesion_of(lesion))
     named = set(images)
-    files = [file for file in find_pictures(images) if file in named or not _is_own_figure(file, save)]
+    files = [file for file in find_images(images) if file in named or not _is_own_figure(file, save)]
     # No figure may replace an image.
     taken = {Path(file).resolve() for file in files} if save is not None else set()
     failed = 0
@@ -122,14 +122,14 @@ def _save_figures(
     from ocra.viz.record import records
     from ocra.viz.style import save_figure
 
-    stem = name = Path(prepared.picture.name).stem or "image"
+    stem = name = Path(prepared.source.name).stem or "image"
     number = 1
     while taken & {*(targets := [(folder / f"{name}{ending}").resolve() for ending in FIGURES])}:
         number += 1
         name = f"{stem}-{number}"
     taken |= {*targets}
     image = prepared.image[None]
-    title = f"{prepared.picture.name} · {model.info.name}"
+    title = f"{prepared.source.name} · {model.info.name}"
     (record,) = records(model, image, titles=[title], prepared=[prepared], **interventions)
     save_figure(draw_look(record), targets[0])
     save_figure(draw_preparation(prepared), targets[1])

@@ -21,7 +21,7 @@ from ocra.data.random import name_number, random_bits, uniforms
 from ocra.data.task import SPLITS, Batch, Task, TaskConfig, register_task
 from ocra.errors import OcraError, UsageError
 from ocra.images.fitting import fit_pixels
-from ocra.images.reading import DEEP_WHITE, read_picture
+from ocra.images.reading import DEEP_WHITE, read_image
 
 TABLE = "labels.csv"
 _TEST, _VALIDATION = 0.1, 0.1
@@ -221,7 +221,7 @@ def _load_images(root: Path, rows: list[Row], image_shape: tuple[int, int, int])
     lightest = 0.0
     for position, row in enumerate(rows):
         try:
-            image = read_picture(root / row.file)
+            image = read_image(root / row.file)
         except OcraError as error:
             raise OcraError(f"{root / TABLE} line {row.line}: {error}") from error
         lightest = max(lightest, image.white)

@@ -1,9 +1,7 @@
-"""From anybody's picture to what a model was trained on, step by step, each step kept to be looked at.
+"""From anybody's image to what a model was trained on, step by step, each step kept to be looked at.
 
-A model for white digits on black expects just that: `auto` turns dark ink on paper around, evens out the
-light, finds the ink, gives it the size that digits have in training and its strokes a width the model knows.
-Models of other tasks get what their task gives them: house numbers are inverted and stretched to a square,
-pictures of a user's own folder are only resized and padded with black.
+What is done is the `Preprocessing` of the model's task. For handwriting: dark ink on paper is turned around, the
+light evened out, the ink found and given the size that digits have in training, its strokes a width the model knows.
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ from torch import Tensor
 from ocra.config import ModelConfig, Preprocessing
 from ocra.errors import OcraError
 from ocra.images.handwriting import even_light, find_ink, largest_part, noise_level, stroke_width, thicken
-from ocra.images.reading import Picture
+from ocra.images.reading import UserImage
 
 Invert = Literal["auto", "yes", "no"]
 Fit = Literal["auto", "content", "whole", "stretch"]
@@ -28,13 +26,13 @@ Floats = NDArray[np.float32]
 Box = tuple[int, int, int, int]
 """Left, top, right, bottom; the last two exclusive."""
 
-# The formula of the SVHN task.
+# As the task of house numbers makes grey of colours.
 GREY = np.array([0.2989, 0.5870, 0.1140], dtype=np.float32)
 STROKE_SHARE = 0.14
 """Width of a stroke as a share of the digit's height, as measured on MNIST."""
 INK_MARGIN = 1 / 12
 """Share of the model's image that stays free on each side of the ink."""
-# A picture whose lightest and darkest places differ by less shows nothing.
+# An image whose lightest and darkest places differ by less shows nothing.
 LEAST_CONTRAST = 0.02
 SHOWN_SIDE = 320
 FINE = 8
@@ -46,71 +44,71 @@ class Step:
     """One step of the preparation, to be looked at."""
 
     name: str
-    picture: NDArray[np.uint8]
+    pixels: NDArray[np.uint8]
     """[rows, columns] or [rows, columns, 3]"""
     note: str = ""
     box: tuple[float, float, float, float] | None = None
-    """Left, top, right, bottom of what was found, in pixels of `picture`."""
+    """Left, top, right, bottom of what was found, in pixels of `pixels`."""
 
 
 @dataclass(frozen=True)
 class Placement:
-    """Where the model's pixels lie in the user's picture: user = scale · model + offset.
+    """Where the model's pixels lie in the user's image: user = scale · model + offset.
 
     Both count from 0 at the centre of the top left pixel.
     """
 
     scale: tuple[float, float] = (1.0, 1.0)
-    """Pixels of the user's picture per pixel of the model, along x and y."""
+    """Pixels of the user's image per pixel of the model, along x and y."""
     offset: tuple[float, float] = (0.0, 0.0)
-    """Position of the model's first pixel in the user's picture."""
+    """Position of the model's first pixel in the user's image."""
 
-    def to_picture(self, x: float, y: float) -> tuple[float, float]:
-        """A place in the user's picture from one in the model's image."""
+    def to_source(self, x: float, y: float) -> tuple[float, float]:
+        """A place in the user's image from one in the model's image."""
         return self.scale[0] * x + self.offset[0], self.scale[1] * y + self.offset[1]
 
     def to_model(self, x: float, y: float) -> tuple[float, float]:
-        """A place in the model's image from one in the user's picture."""
+        """A place in the model's image from one in the user's image."""
         return (x - self.offset[0]) / self.scale[0], (y - self.offset[1]) / self.scale[1]
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """A picture made fit for a model."""
+    """An image made fit for a model."""
 
     image: Tensor
     """float32 [channels, height, width] in [0, 1]"""
     placement: Placement
-    picture: Picture
+    source: UserImage
     steps: tuple[Step, ...]
     blank: bool
-    """Whether the picture is one even tone, so that there is nothing to recognise."""
+    """Whether the image is one even tone, so that there is nothing to recognise."""
 
 
 def prepare(
-    picture: Picture,
+    source: UserImage,
     config: ModelConfig,
     preprocessing: Preprocessing,
     *,
     invert: Invert = "auto",
     fit: Fit = "auto",
 ) -> Prepared:
-    """Make a picture fit for a model of this config that was trained on this task.
+    """Make an image fit for a model of this config whose task prepares images in this way.
 
-    invert: turn light and dark around; `auto` does so when the border is light (house numbers: always,
-    folders: never, as in training). fit: `content` scales the ink to the size of training digits, `whole`
-    shows all of the picture with its proportions kept, `stretch` fills the model's image; `auto` takes what
-    suits the task, and leaves a picture that has the model's size already as it is, but for inverting it.
+    invert: turn light and dark around; `auto` does so as the task does (handwriting: when the border is light).
+    fit: `content` scales the ink to the size of training digits, `whole` shows all of the image with its proportions
+    kept, `stretch` fills the model's image; `auto` takes what suits the task, and leaves an image that has the model's
+    size already as it is, but for inverting it.
     """
     if invert not in ("auto", "yes", "no"):
         raise OcraError(f"invert must be auto, yes or no, not '{invert}'.")
     if fit not in ("auto", "content", "whole", "stretch"):
         raise OcraError(f"fit must be auto, content, whole or stretch, not '{fit}'.")
-    as_it_is = fit == "auto" and (picture.width, picture.height) == (config.width, config.height)
+    as_it_is = fit == "auto" and (source.width, source.height) == (config.width, config.height)
     if fit == "auto":
         fit = "whole" if as_it_is else preprocessing.fit
     steps: list[Step] = []
-    pixels = _in_channels(picture, config, steps)
+    pixels = _in_channels(source, config, steps)
     blank = float(np.ptp(pixels)) < LEAST_CONTRAST
     reason = _reason_to_invert(pixels, preprocessing.ink, invert)
     if reason:
@@ -122,7 +120,7 @@ def prepare(
     if box is not None:
         image, frame = _focus(pixels, box, preprocessing, config, steps)
     elif preprocessing.fit == "whole" and fit != "stretch":
-        own = picture.pixels * np.float32(picture.white)
+        own = source.pixels * np.float32(source.white)
         image, frame = _as_in_folders(1 - own if reason else own, config)
     else:
         frame = Frame.around(pixels, config, stretch=fit == "stretch")
@@ -130,13 +128,13 @@ def prepare(
     image = np.clip(image, 0, 1)
     steps.append(_step("what the model sees", image, f"{config.width} × {config.height} px"))
     tensor = torch.from_numpy(np.ascontiguousarray(image.transpose(2, 0, 1)))
-    return Prepared(tensor, frame.placement(picture.reduction), picture, tuple(steps), blank)
+    return Prepared(tensor, frame.placement(source.reduction), source, tuple(steps), blank)
 
 
-def _in_channels(picture: Picture, config: ModelConfig, steps: list[Step]) -> Floats:
-    """The picture in the channels of the model: [rows, columns, channels]."""
-    pixels = picture.pixels if picture.pixels.ndim == 3 else picture.pixels[:, :, None]
-    steps.append(_step("as read", pixels, f"{picture.width} × {picture.height} px"))
+def _in_channels(source: UserImage, config: ModelConfig, steps: list[Step]) -> Floats:
+    """The image in the channels of the model: [rows, columns, channels]."""
+    pixels = source.pixels if source.pixels.ndim == 3 else source.pixels[:, :, None]
+    steps.append(_step("as read", pixels, f"{source.width} × {source.height} px"))
     if config.channels == 3:
         return np.repeat(pixels, 3, axis=2) if pixels.shape[2] == 1 else pixels
     if pixels.shape[2] == 1:
@@ -181,7 +179,7 @@ def _clean(pixels: Floats, steps: list[Step], fit: Fit) -> Floats:
             steps.append(_step("light evened out", pixels))
     ring = _ring(pixels).mean(1)
     middle, white = float(np.median(ring)), float(np.percentile(pixels, 99.9))
-    white = max(white, 0.6 * float(pixels.max()))  # sparse ink may be less than a thousandth of the picture
+    white = max(white, 0.6 * float(pixels.max()))  # sparse ink may be less than a thousandth of the image
     # A noisy border must not swallow the ink; a light one, kept by the user's wish, is no black.
     black = min(noise_level(ring), middle + 0.4 * max(white - middle, 0)) if dark else float(pixels.min())
     if black <= 0.02 and white >= 0.9:
@@ -192,7 +190,7 @@ def _clean(pixels: Floats, steps: list[Step], fit: Fit) -> Floats:
 
 
 def _is_dark_around(pixels: Floats) -> bool:
-    """Whether the border is nearer to the darkest tone of the picture than to the lightest."""
+    """Whether the border is nearer to the darkest tone of the image than to the lightest."""
     grey = pixels.mean(2)
     small = np.asarray(Image.fromarray(grey).resize(_smaller(grey.shape, 256), Image.Resampling.BOX))
     return float(np.median(_ring(grey))) <= (float(small.min()) + float(small.max())) / 2
@@ -218,7 +216,7 @@ def _focus(
 ) -> tuple[Floats, Frame]:
     """Frame the ink at the size that digits have in training, and give its strokes the usual width."""
     left, top, right, bottom = box
-    shown = steps[-1].picture.shape[1] / pixels.shape[1]
+    shown = steps[-1].pixels.shape[1] / pixels.shape[1]
     steps.append(_step("ink found", pixels, box=(left * shown, top * shown, right * shown, bottom * shown)))
     background = _border(pixels)
     alone = np.broadcast_to(background, pixels.shape).copy()
@@ -236,23 +234,23 @@ def _focus(
 
 
 def fit_pixels(pixels: NDArray[np.float32], image_shape: tuple[int, int, int]) -> NDArray[np.uint8]:
-    """A picture as uint8 [channels, height, width]: as large as fits, proportions kept, black around it.
+    """An image as uint8 [channels, height, width]: as large as fits, proportions kept, black around it.
 
     `pixels` are [rows, columns, 3], or [rows, columns] for grey, in [0, 1].
     """
     channels, height, width = image_shape
     mode = "L" if channels == 1 else "RGB"
-    picture = Image.fromarray((pixels * 255).round().clip(0, 255).astype(np.uint8)).convert(mode)
-    scale = min(width / picture.width, height / picture.height)
-    size = max(1, round(picture.width * scale)), max(1, round(picture.height * scale))
+    image = Image.fromarray((pixels * 255).round().clip(0, 255).astype(np.uint8)).convert(mode)
+    scale = min(width / image.width, height / image.height)
+    size = max(1, round(image.width * scale)), max(1, round(image.height * scale))
     canvas = Image.new(mode, (width, height))
-    resized = picture.resize(size, Image.Resampling.LANCZOS)
+    resized = image.resize(size, Image.Resampling.LANCZOS)
     canvas.paste(resized, ((width - size[0]) // 2, (height - size[1]) // 2))
     return np.asarray(canvas).reshape(height, width, channels).transpose(2, 0, 1).copy()
 
 
 def _as_in_folders(pixels: Floats, config: ModelConfig) -> tuple[Floats, Frame]:
-    """The very same pixels that a folder task makes of a picture in training."""
+    """The very same pixels that a folder task makes of an image in training."""
     rows, columns = pixels.shape[:2]
     fitted = fit_pixels(pixels, config.image_shape)
     scale = min(config.width / columns, config.height / rows)
@@ -265,7 +263,7 @@ def _as_in_folders(pixels: Floats, config: ModelConfig) -> tuple[Floats, Frame]:
 
 @dataclass(frozen=True)
 class Frame:
-    """The part of a picture that the model's image shows: first corner, pixels per model pixel, and size."""
+    """The part of an image that the model's image shows: first corner, pixels per model pixel, and size."""
 
     left: float
     top: float
@@ -310,7 +308,7 @@ class Frame:
         return np.tensordot(down, narrow, axes=(1, 0)).transpose(0, 2, 1) + padding
 
     def placement(self, reduction: int) -> Placement:
-        """Where the model's pixels lie in a picture of which `pixels` is a reduced copy."""
+        """Where the model's pixels lie in an image of which `pixels` is a reduced copy."""
         first_x, first_y = self.left + self.scale_x / 2, self.top + self.scale_y / 2
         return Placement(
             (self.scale_x * reduction, self.scale_y * reduction),
@@ -333,7 +331,7 @@ def _weights(start: float, scale: float, size: int, length: int) -> Floats:
 
 
 def _smaller(shape: tuple[int, ...], longest: int) -> tuple[int, int]:
-    """(width, height) of a picture of this shape with no side longer than `longest`."""
+    """(width, height) of an image of this shape with no side longer than `longest`."""
     share = min(1.0, longest / max(shape[:2]))
     return max(1, round(shape[1] * share)), max(1, round(shape[0] * share))
 

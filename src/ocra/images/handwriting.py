@@ -21,11 +21,11 @@ UNEVEN = 0.04
 SPECK = 0.005
 """Share of all ink that may lie apart from the rest and be taken for dirt."""
 GAP = 0.04
-"""Distance, as a share of the picture's side, across which ink still belongs together."""
+"""Distance, as a share of the image's side, across which ink still belongs together."""
 CELLS = 96
 """Cells along the longer side of the grid on which connected ink is sought."""
 SMALLEST_SHARE = 1 / 24
-"""Ink smaller than this share of the picture's side is taken for a speck, and the whole picture is shown."""
+"""Ink smaller than this share of the image's side is taken for a speck, and the whole image is shown."""
 
 
 def even_light(pixels: Floats) -> tuple[Floats, bool]:

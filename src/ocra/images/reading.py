@@ -1,4 +1,4 @@
-"""Picture files as people have them: found, opened safely, made upright, turned into plain numbers."""
+"""Image files as people have them: found, opened safely, made upright, turned into plain numbers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ENDINGS = {
 MOST_PIXELS = 120_000_000
 MOST_BYTES = 500_000_000
 SMALLEST_SIDE = 8
-# Larger pictures are averaged down on reading: the models see 36 to 100 pixels.
+# Larger images are averaged down on reading: the models see 36 to 100 pixels.
 LONGEST_SIDE = 2048
 STDIN = "-"
 DEEP_WHITE = 65535
@@ -45,24 +45,24 @@ _UPRIGHT = {
 
 
 @dataclass(frozen=True)
-class Picture:
-    """The first frame of a picture, upright, nothing transparent."""
+class UserImage:
+    """The first frame of an image of a user, upright, nothing transparent."""
 
     name: str
     """File name, for messages."""
     pixels: NDArray[np.float32]
     """[rows, columns, 3], or [rows, columns] for 16-bit and float greys; 0 to 1."""
     width: int
-    """Width of the picture as the user sees it, in pixels."""
+    """Width of the image as the user sees it, in pixels."""
     height: int
-    """Height of the picture as the user sees it, in pixels."""
+    """Height of the image as the user sees it, in pixels."""
     reduction: int = 1
-    """Pixels of the user's picture along one side of a pixel of `pixels`."""
+    """Pixels of the user's image along one side of a pixel of `pixels`."""
     white: float = 1.0
     """What 1 is in the file's own range: below 1 where a 16-bit file holds 8, 10, 12 or 14 bits."""
 
 
-def find_pictures(sources: Iterable[str]) -> Iterator[str]:
+def find_images(sources: Iterable[str]) -> Iterator[str]:
     """The files that files, patterns, folders (searched with their subfolders) and `-` stand for, in order.
 
     A name that leads nowhere is passed on, so that opening it says what is wrong and the other files go on.
@@ -71,7 +71,7 @@ def find_pictures(sources: Iterable[str]) -> Iterator[str]:
         if source == STDIN:
             yield source
         elif os.path.isdir(source):
-            inside = sorted(str(path) for path in Path(source).rglob("*") if _is_picture(path))
+            inside = sorted(str(path) for path in Path(source).rglob("*") if _is_image(path))
             yield from inside or [source]
         elif not os.path.exists(source) and glob.has_magic(source):
             matches = sorted(glob.glob(source, recursive=True))
@@ -80,12 +80,12 @@ def find_pictures(sources: Iterable[str]) -> Iterator[str]:
             yield source
 
 
-def _is_picture(path: Path) -> bool:
+def _is_image(path: Path) -> bool:
     return path.suffix.lower() in ENDINGS and not path.name.startswith(".") and path.is_file()
 
 
-def read_picture(source: str | os.PathLike[str] | bytes, name: str | None = None) -> Picture:
-    """Open a picture file, `-` for standard input, or the bytes of one; say in a sentence what is wrong."""
+def read_image(source: str | os.PathLike[str] | bytes, name: str | None = None) -> UserImage:
+    """Open an image file, `-` for standard input, or the bytes of one; say in a sentence what is wrong."""
     shown = name or ("standard input" if source == STDIN or isinstance(source, bytes) else os.fspath(source))
     if source == STDIN:
         source = sys.stdin.buffer.read(MOST_BYTES + 1)
@@ -93,17 +93,17 @@ def read_picture(source: str | os.PathLike[str] | bytes, name: str | None = None
         _check_length(shown, len(source))
         return _read(io.BytesIO(source), shown)
     if os.path.isdir(source):
-        if any(_is_picture(path) for path in Path(os.fspath(source)).rglob("*")):
+        if any(_is_image(path) for path in Path(os.fspath(source)).rglob("*")):
             raise OcraError(
-                f"{shown} is a folder; give one of the pictures in it, or use 'ocra predict {shown}'."
+                f"{shown} is a folder; give one of the images in it, or use 'ocra predict {shown}'."
             )
         raise OcraError(
-            f"{shown} is a folder without pictures; their names end in {', '.join(sorted(ENDINGS))}."
+            f"{shown} is a folder without images; their names end in {', '.join(sorted(ENDINGS))}."
         )
     try:
         with open(source, "rb") as file:
             if not os.path.isfile(source):  # a pipe has no length and no way back
-                return read_picture(file.read(MOST_BYTES + 1), shown)
+                return read_image(file.read(MOST_BYTES + 1), shown)
             _check_length(shown, os.path.getsize(source))
             return _read(file, shown)
     except FileNotFoundError:
@@ -119,7 +119,7 @@ def _check_length(name: str, length: int) -> None:
         raise OcraError(f"{name} is larger than {MOST_BYTES // 10**6} MB; make it smaller first.")
 
 
-def _read(file: io.IOBase, name: str) -> Picture:
+def _read(file: io.IOBase, name: str) -> UserImage:
     """Decode a file without the decoder's warnings (odd metadata, large sizes): what matters is checked here."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -143,7 +143,7 @@ def _read(file: io.IOBase, name: str) -> Picture:
 
 
 def _open(file: io.IOBase, name: str) -> Image.Image:
-    """Read the header of a picture in one of the known formats."""
+    """Read the header of an image in one of the known formats."""
     Image.init()
     known = [kind for kind in FORMATS if kind in Image.OPEN]
     try:
@@ -152,7 +152,7 @@ def _open(file: io.IOBase, name: str) -> Image.Image:
         raise _too_large(name) from None
     except Exception:  # decoders raise SyntaxError, struct.error, KeyError ... on bad headers
         formats = "PNG, JPEG, TIFF, WebP, GIF, BMP …"
-        raise OcraError(f"{name} is not a picture in a known format ({formats}).") from None
+        raise OcraError(f"{name} is not an image in a known format ({formats}).") from None
 
 
 def _too_large(name: str, width: int = 0, height: int = 0) -> OcraError:
@@ -162,7 +162,7 @@ def _too_large(name: str, width: int = 0, height: int = 0) -> OcraError:
     )
 
 
-def _decode(image: Image.Image, name: str) -> Picture:
+def _decode(image: Image.Image, name: str) -> UserImage:
     """Load the first frame, average it down if it is large, turn it upright."""
     image.seek(0)
     image.load()
@@ -181,19 +181,19 @@ def _decode(image: Image.Image, name: str) -> Picture:
         pixels = pixels / np.float32(255)
     elif image.mode == "RGBA":
         pixels = _on_paper(pixels / np.float32(255))
-    return Picture(name, np.ascontiguousarray(pixels), width, height, reduction, white)
+    return UserImage(name, np.ascontiguousarray(pixels), width, height, reduction, white)
 
 
 def _orientation(image: Image.Image) -> int:
     """EXIF's number for how the camera was held; 1 (upright) where that cannot be read."""
     try:
         return int(image.getexif().get(ExifTags.Base.Orientation, 1))
-    except Exception:  # broken metadata must not keep a good picture from being read
+    except Exception:  # broken metadata must not keep a good image from being read
         return 1
 
 
 def _with_plain_numbers(image: Image.Image, name: str) -> tuple[Image.Image, float]:
-    """The image as RGBA (transparent), F (0 to 1; 16-bit and float greys) or RGB, and `Picture.white`."""
+    """The image as RGBA (transparent), F (0 to 1; 16-bit and float greys) or RGB, and `UserImage.white`."""
     white = 1.0
     if image.mode.startswith("I") or image.mode == "F":
         values = np.asarray(image, dtype=np.float32)

@@ -72,7 +72,7 @@ def look(
             raise UsageError(
                 f"{out} is the image itself, which the figure would replace; choose another name."
             )
-        title = " · ".join(filter(None, [prepared.picture.name, name]))
+        title = " · ".join(filter(None, [prepared.source.name, name]))
         found = records(model, prepared.image[None], titles=[title], prepared=[prepared], **interventions)
     if out is not None and grid is not None and isinstance(image, Task):
         from ocra.viz.grid import draw_results

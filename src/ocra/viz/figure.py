@@ -107,7 +107,7 @@ def _side_images(record: Record, room: float) -> list[tuple[str, float, float]]:
     if record.mask is not None:
         images.insert(1, ("reconstruction mask", *whole))
     if record.prepared is not None:
-        own = record.prepared.picture
+        own = record.prepared.source
         images.insert(0, ("your image", *fit_in(SIDE, own.width, own.height)))
     free = room - len(images) * STEP_NAMES - (len(images) - 1) * GAP
     share = min(1.0, max(0.62, free / sum(height for _, _, height in images)))
@@ -135,11 +135,11 @@ def _draw_side(figure: Figure, record: Record, images: list[tuple[str, float, fl
 def _draw_own_image(axes: Axes, record: Record) -> None:
     """The image as the user gave it, with the part that the model sees."""
     assert record.prepared is not None
-    own, placement = record.prepared.picture, record.prepared.placement
-    show_image(axes, record.prepared.steps[0].picture)
+    own, placement = record.prepared.source, record.prepared.placement
+    show_image(axes, record.prepared.steps[0].pixels)
     axes.images[0].set_extent((-0.5, own.width - 0.5, own.height - 0.5, -0.5))
-    left, top = placement.to_picture(-0.5, -0.5)
-    right, bottom = placement.to_picture(record.config.width - 0.5, record.config.height - 0.5)
+    left, top = placement.to_source(-0.5, -0.5)
+    right, bottom = placement.to_source(record.config.width - 0.5, record.config.height - 0.5)
     # What the model sees may reach beyond the image.
     axes.set_xlim(min(-0.5, left), max(own.width - 0.5, right))
     axes.set_ylim(max(own.height - 0.5, bottom), min(-0.5, top))
@@ -218,9 +218,9 @@ def _draw_bars(figure: Figure, record: Record, left: float, start: float, height
 def draw_preparation(prepared: Prepared) -> Figure:
     """How a user's image was made fit for the model: each step with its name and the reason for it."""
     side, gap, head, caption = 1.7, 0.22, 0.62, 0.46
-    steps, name = prepared.steps, prepared.picture.name
+    steps, name = prepared.steps, prepared.source.name
     columns = min(len(steps), 4)
-    sizes = [fit_in(side, step.picture.shape[1], step.picture.shape[0]) for step in steps]
+    sizes = [fit_in(side, step.pixels.shape[1], step.pixels.shape[0]) for step in steps]
     heights = [
         max(height for _, height in sizes[first : first + columns]) + caption + gap
         for first in range(0, len(steps), columns)
@@ -237,7 +237,7 @@ def draw_preparation(prepared: Prepared) -> Figure:
             write(figure, left, top + 0.1, f"{number + 1}. {step.name}", 8.5)
             write(figure, left, top + 0.28, step.note, 7.5, color=MUTED)
             axes = panel(figure, left, top + caption, *size)
-            show_image(axes, step.picture)
+            show_image(axes, step.pixels)
             last = number == len(steps) - 1
             frame(axes, RIGHT if last else FAINT, 1.8 if last else 0.8)
             if step.box is not None:
