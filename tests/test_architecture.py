@@ -13,10 +13,11 @@ PACKAGE = Path(ocra.__file__).parent
 LAYERS = (
     ("errors", "files"),
     ("config",),
+    ("images",),  # a user's file as an array: a folder of one's own is read by it
     ("model", "data"),
     ("losses", "metrics"),
     ("experiment",),
-    ("presets", "images"),
+    ("presets",),
     ("evaluation", "prediction"),
     ("training",),
     ("viz", "lab"),

@@ -1,14 +1,21 @@
-"""Showing where to look: nothing to pay for looking well, in whatever order, and a pull that leads there."""
+"""Attention supervision: nothing to pay for looking well, in whatever order, and a pull that leads there."""
 
 from __future__ import annotations
 
 import pytest
 import torch
-from ocra.guidance import CLOSE, WHOLE, check_guidance, guide_loss
 
 from ocra.data.task import Annotations, Batch
 from ocra.errors import OcraError
-from ocra.losses import LossConfig, compute_losses
+from ocra.losses import (
+    CLOSE_LOOK,
+    WHOLE_IMAGE,
+    LossConfig,
+    LossWeights,
+    attention_supervision_loss,
+    check_attention_supervision,
+    compute_losses,
+)
 from ocra.model.trace import Trace, Windows
 
 SIZE = 18
@@ -17,19 +24,19 @@ BOXES = torch.tensor([[10, 20, 28, 28], [60, 50, 28, 28]])
 MIDDLES = [(23.5, 33.5), (73.5, 63.5)]
 
 
-def parts_of(boxes: torch.Tensor = BOXES, classes: tuple[int, ...] = (3, 7)) -> Annotations:
+def objects_at(boxes: torch.Tensor = BOXES, classes: tuple[int, ...] = (3, 7)) -> Annotations:
     return Annotations(torch.zeros(1, len(boxes), 1, *IMAGE), boxes[None], torch.tensor([classes]))
 
 
-def windows_on(*centers: tuple[float, float], width: float = CLOSE * 28) -> Windows:
+def windows_on(*centers: tuple[float, float], width: float = CLOSE_LOOK * 28) -> Windows:
     """A first window on the whole image and further ones on these places."""
-    widths = torch.tensor([[WHOLE * 100, *[width] * len(centers)]])
+    widths = torch.tensor([[WHOLE_IMAGE * 100, *[width] * len(centers)]])
     center = torch.tensor([[(49.5, 49.5), *centers]])
     return Windows(center, widths / (SIZE - 1), torch.ones_like(widths))
 
 
-def loss(windows: Windows, parts: Annotations | None = None) -> float:
-    return guide_loss(windows, parts or parts_of(), IMAGE, SIZE).item()
+def loss(windows: Windows, objects: Annotations | None = None) -> float:
+    return attention_supervision_loss(windows, objects or objects_at(), IMAGE, SIZE).item()
 
 
 def test_looking_at_all_and_then_at_each_object_costs_nothing_in_any_order() -> None:
@@ -55,7 +62,7 @@ def test_the_first_look_is_at_the_whole_image() -> None:
 
 
 def test_the_glimpses_of_a_missing_object_are_free() -> None:
-    alone = parts_of(BOXES * torch.tensor([[1], [0]]), (3, -1))
+    alone = objects_at(BOXES * torch.tensor([[1], [0]]), (3, -1))
     assert loss(windows_on(*[MIDDLES[0]] * 2, (3.0, 3.0), (90.0, 7.0)), alone) == pytest.approx(0, abs=1e-6)
     assert loss(windows_on((3.0, 3.0), (90.0, 7.0), (3.0, 3.0), (90.0, 7.0)), alone) > 0.5
 
@@ -63,7 +70,7 @@ def test_the_glimpses_of_a_missing_object_are_free() -> None:
 def test_what_has_an_order_is_looked_at_in_that_order() -> None:
     one, other = MIDDLES
     for order, right in (((one, one, other, other), True), ((other, other, one, one), False)):
-        cost = guide_loss(windows_on(*order), parts_of(), IMAGE, SIZE, in_order_over=5)
+        cost = attention_supervision_loss(windows_on(*order), objects_at(), IMAGE, SIZE, in_order_over=5)
         assert (cost < 1e-5) == right
 
 
@@ -71,14 +78,16 @@ def test_with_fewer_glimpses_at_first_the_order_keeps_its_pace() -> None:
     one, other = MIDDLES
     for planned, right in ((5, (one, one)), (3, (one, other))):
         for centers in ((one, one), (one, other)):
-            cost = guide_loss(windows_on(*centers), parts_of(), IMAGE, SIZE, in_order_over=planned)
+            cost = attention_supervision_loss(
+                windows_on(*centers), objects_at(), IMAGE, SIZE, in_order_over=planned
+            )
             assert (cost < 1e-5) == (centers == right)
 
 
 def test_a_tall_narrow_object_asks_for_a_window_as_large_as_its_box() -> None:
-    tall = parts_of(torch.tensor([[30, 20, 16, 49]]), (3,))
+    tall = objects_at(torch.tensor([[30, 20, 16, 49]]), (3,))
     middle = (37.5, 44.0)
-    costs = [loss(windows_on(middle, width=CLOSE * width), tall) for width in (16, 28, 49)]
+    costs = [loss(windows_on(middle, width=CLOSE_LOOK * width), tall) for width in (16, 28, 49)]
     assert costs[1] == pytest.approx(0, abs=1e-6) and costs[0] > 0.05 and costs[2] > 0.05
 
 
@@ -88,28 +97,34 @@ def test_descending_leads_to_both_objects() -> None:
     optimiser = torch.optim.Adam([parameters], lr=1.0)
     for _ in range(150):
         optimiser.zero_grad()
-        guide_loss(Windows(parameters[None], stride, stride), parts_of(), IMAGE, SIZE).backward()
+        attention_supervision_loss(
+            Windows(parameters[None], stride, stride), objects_at(), IMAGE, SIZE
+        ).backward()
         optimiser.step()
     wanted = torch.tensor([(49.5, 49.5), *[MIDDLES[0]] * 2, *[MIDDLES[1]] * 2])
     assert torch.allclose(parameters, wanted, atol=2.0)
 
 
 def test_too_many_objects_are_refused_and_those_of_unknown_place() -> None:
-    with pytest.raises(OcraError, match="up to 5 objects of an image, not 6"):
-        check_guidance(parts_of(BOXES[:1].repeat(6, 1), (1,) * 6), "cluttered")
+    with pytest.raises(OcraError, match="up to 5 objects in an image, not 6"):
+        check_attention_supervision(objects_at(BOXES[:1].repeat(6, 1), (1,) * 6), "cluttered")
     with pytest.raises(OcraError, match="which the task folder does not know"):
-        check_guidance(None, "folder")
+        check_attention_supervision(None, "folder")
 
 
-def test_guidance_is_part_of_the_loss_by_its_weight() -> None:
+def test_supervision_is_part_of_the_loss_by_its_weight() -> None:
     lengths, canvas = torch.rand(1, 5, 10), torch.zeros(1, 1, *IMAGE)
-    batch = Batch(canvas, torch.ones(1, 10), annotations=parts_of())
+    batch = Batch(canvas, torch.ones(1, 10), annotations=objects_at())
     trace = Trace(
         lengths.sum(1), canvas, lengths, glimpses=torch.zeros(1, 5, 1, SIZE, SIZE),
         read_windows=windows_on(*[MIDDLES[0]] * 4),
     )  # fmt: skip
-    without, guided = (compute_losses(trace, batch, LossConfig(), guide) for guide in (0.0, 2.0))
-    assert without.guide == 0 and guided.guide > 0
-    assert torch.allclose(guided.total, without.total + 2 * guided.guide)
-    with pytest.raises(OcraError, match="batch with annotations"):
-        compute_losses(trace, Batch(canvas, torch.ones(1, 10)), LossConfig(), 1.0)
+    free, supervised = (
+        compute_losses(trace, batch, LossConfig(), LossWeights(attention_supervision=weight))
+        for weight in (0.0, 2.0)
+    )
+    assert free.attention_supervision == 0 and supervised.attention_supervision > 0
+    assert torch.allclose(supervised.total, free.total + 2 * supervised.attention_supervision)
+    bare = Batch(canvas, torch.ones(1, 10))
+    with pytest.raises(OcraError, match="annotated batches"):
+        compute_losses(trace, bare, LossConfig(), LossWeights(attention_supervision=1.0))

@@ -7,10 +7,12 @@ from dataclasses import replace
 
 import pytest
 
+from ocra.cli.main import main
 from ocra.cli.presets import parameter_count
-from ocra.data import ClutteredMNIST, FolderTask, MultiMNIST, make_task
-from ocra.errors import OcraError, UsageError
-from ocra.presets import PRESETS, Experiment, fit_to_task, preset
+from ocra.data import ClutteredMNIST
+from ocra.errors import UsageError
+from ocra.experiment import Experiment
+from ocra.presets import PRESETS, own_experiment, preset
 
 EXACT = {
     "multimnist-3": 3_877_356,
@@ -55,33 +57,30 @@ def test_ablations_without_glimpses_differ_by_the_hidden_to_hidden_weights() -> 
 )
 def test_hyperparameters_of_the_papers_table(name: str, weight: float, mask: str, clip: bool) -> None:
     experiment = preset(name, "paper")
-    assert experiment.loss.reconstruction_weight == weight
-    assert experiment.loss.excess_weight == experiment.loss.share_weight == 0
+    assert experiment.stages[0].reconstruction == weight
     assert experiment.loss.reconstruction_mask == mask
     assert experiment.model.clip_canvas == clip
     assert experiment.loss.normalise_scores == (experiment.task.name == "multimnist")
 
 
 @pytest.mark.parametrize("name", PRESETS)
-def test_the_papers_recipe(name: str) -> None:
-    training = preset(name, "paper").training
-    assert training.guide == 0 and training.reconstruction_end == 1 and training.start_from is None
-    assert (training.learning_rate, training.schedule, training.batch, training.clip) == (
-        1e-3,
-        "constant",
-        128,
-        10,
-    )
-    assert training.capsule_init == 0.01 and training.average == 0
-    assert training.images >= 150e6
-    task = preset(name, "paper").task
-    assert task.name != "svhn" or (task.extra and not task.augment)
+def test_the_papers_recipe_is_one_stage_of_plain_adam(name: str) -> None:
+    experiment = preset(name, "paper")
+    (stage,) = experiment.stages
+    assert (stage.lr, stage.batch_size, stage.grad_clip, stage.beta2) == (1e-3, 128, 10, 0.999)
+    assert stage.shampoo_lr == stage.ema_decay == stage.warmup_images == stage.single_objects == 0
+    assert stage.over_count == stage.cross_entropy == stage.attention_supervision == 0
+    assert stage.init_from is None and stage.select == 1 and experiment.init == "paper"
+    assert stage.images >= 150e6
+    task = experiment.task.to_dict()
+    assert task["name"] != "svhn" or (task["extra"] and not task["augment"])
 
 
 @pytest.mark.parametrize("name", PRESETS)
-def test_an_experiment_survives_being_written_as_json(name: str) -> None:
-    experiment = replace(preset(name), seed=3, task=FolderTask.Config(class_names=("a", "b")))
-    assert Experiment.from_dict(json.loads(json.dumps(experiment.to_dict()))) == experiment
+def test_our_recipe_ends_at_a_learning_rate_of_zero(name: str) -> None:
+    last = preset(name).stages[-1]
+    assert isinstance(last.lr, tuple) and last.lr[1] == 0
+    assert last.shampoo_lr == 0 or (isinstance(last.shampoo_lr, tuple) and last.shampoo_lr[1] == 0)
 
 
 def test_unknown_names_are_refused_in_a_sentence() -> None:
@@ -89,35 +88,22 @@ def test_unknown_names_are_refused_in_a_sentence() -> None:
         preset("multimnist-4")
     with pytest.raises(UsageError, match="recipe"):
         preset("multimnist-3", "mine")  # type: ignore[arg-type]
-    with pytest.raises(OcraError, match=r"training\.epochs"):
-        Experiment.from_dict({"training": {"epochs": 3}})
-    with pytest.raises(OcraError, match="an object for model"):
-        Experiment.from_dict({"model": 7})
 
 
-def test_a_model_is_fitted_to_another_task() -> None:
-    task = ClutteredMNIST.Config(digits="glyphs", size=48)
-    experiment = fit_to_task(replace(preset("multimnist-3"), task=task))
-    assert (experiment.name, experiment.description, experiment.paper_error) == (
-        "multimnist-3-cluttered",
-        "",
-        "",
-    )
-    assert experiment.model.image_shape == (1, 48, 48)
-    assert not experiment.loss.normalise_scores
+def test_the_papers_figure_stays_with_the_papers_task_and_model() -> None:
+    known = preset("multimnist-3")
+    kept = replace(known, task=replace(known.task, root="here"), stages=known.stages[:1], seed=4)  # type: ignore[call-arg]
+    assert own_experiment(kept) == kept
+    drawn = own_experiment(replace(known, task=replace(known.task, digits="glyphs")))  # type: ignore[call-arg]
+    once = own_experiment(replace(known, model=replace(known.model, glimpses=1)))
+    for changed in (drawn, once):
+        assert (changed.name, changed.description, changed.paper_error) == ("multimnist-3", "", "")
+    other = own_experiment(replace(known, task=ClutteredMNIST.Config()))
+    assert (other.name, other.paper_error) == ("multimnist-3-cluttered", "")
 
 
-def test_a_fitted_model_for_house_numbers_reads_no_sequence_elsewhere() -> None:
-    experiment = fit_to_task(replace(preset("svhn-12"), task=MultiMNIST.Config(digits="glyphs")))
-    assert experiment.model.classes == 10 and experiment.model.readout_digits == 0
-
-
-def test_the_papers_figure_stays_with_the_papers_task(monkeypatch: pytest.MonkeyPatch) -> None:
-    drawn_digits = make_task(MultiMNIST.Config(digits="glyphs"), "train")
-    monkeypatch.setattr("ocra.data.make_task", lambda *_: drawn_digits)  # where MNIST is not at hand
-    own = fit_to_task(preset("multimnist-3"))
-    assert own == preset("multimnist-3")
-    drawn = fit_to_task(replace(own, task=replace(own.task, digits="glyphs")))
-    assert (drawn.name, drawn.paper_error) == ("multimnist-3", "")
-    once = fit_to_task(replace(own, model=replace(own.model, glimpses=1)))
-    assert (once.name, once.description, once.paper_error) == ("multimnist-3", "", "")
+def test_a_preset_is_printed_as_the_experiment_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["presets", "svhn-12", "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert shown.pop("parameters") == EXACT["svhn-12"]
+    assert Experiment.from_dict(shown) == preset("svhn-12")

@@ -84,11 +84,13 @@ class Stage:
         for name in ("single_objects", "spread"):
             self._check_ramp(name, 1.0)
         if self.glimpses is not None:
-            for value in self.glimpses if isinstance(self.glimpses, tuple) else (self.glimpses,):
-                if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 1000:
-                    raise OcraError(
-                        f"stage.glimpses must be whole numbers from 1 to 1000, not {self.glimpses!r}."
-                    )
+            pair = self.glimpses if isinstance(self.glimpses, tuple) else (self.glimpses, self.glimpses)
+            whole = all(isinstance(end, int) and not isinstance(end, bool) for end in pair)
+            if len(pair) != 2 or not whole or not all(1 <= end <= 1000 for end in pair):
+                raise OcraError(
+                    "stage.glimpses must be a whole number from 1 to 1000, or two: start and end; "
+                    f"not {self.glimpses!r}."
+                )
         if self.schedule not in ("cosine", "linear"):
             raise OcraError(f"stage.schedule must be cosine or linear, not {self.schedule!r}.")
         if not isinstance(self.init_from, str | None):
@@ -176,7 +178,7 @@ class Experiment:
             raise OcraError("An experiment needs at least one stage of training.")
         if any(stage.init_from is not None for stage in self.stages[1:]):
             raise OcraError("Only the first stage may start from other weights (init_from).")
-        if self.loss.normalise_scores and any(stage.over_count for stage in self.stages):
+        if self.loss.normalise_scores and any(stage.over_count not in (0, (0, 0)) for stage in self.stages):
             raise OcraError(
                 "The over-count penalty needs scores that count: set loss.normalise_scores to false, "
                 "or over_count to 0 in all stages."

@@ -70,6 +70,10 @@ def read_json(path: Path) -> Any:
         raise OcraError(f"{path} is no JSON file: it holds no UTF-8 text.") from None
     except json.JSONDecodeError as error:
         raise OcraError(f"{path} is not valid JSON (line {error.lineno}): {error.msg}.") from None
+    except (ValueError, RecursionError):  # Python's own limits on what it parses
+        raise OcraError(
+            f"{path} is no JSON file for this program: it is nested too deep, or has too long a number."
+        ) from None
 
 
 def printable(text: str) -> str:

@@ -1,72 +1,86 @@
-"""What changes during a run is a function of the images seen."""
+"""What a step of a run does is a function of the images seen."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
 
-from ocra.errors import OcraError
+from ocra.experiment import Stage
 from ocra.presets import PRESETS, preset
-from ocra.training.config import TrainingConfig
-from ocra.training.sampling import image_indices, share
-from ocra.training.schedule import (
-    average_decay,
-    crossed,
-    glimpse_count,
-    guide_weight,
-    learning_rate,
-    reconstruction_share,
-    single_share,
-    spread_share,
-)
+from ocra.training.schedule import crossed, ema_decay, image_indices, moment, share_of
 
-DEFAULT = TrainingConfig(
-    images=1_000_000, learning_rate=5e-3, warmup_images=10_000, single_until_images=60_000
+STAGE = Stage(
+    1000, batch_size=10, lr=(8e-3, 2e-3), shampoo_lr=0.0, reconstruction=(10.0, 5.0), spread=(0.5, 1.0)
 )
 
 
-def test_default_learning_rate_rises_then_falls_to_zero() -> None:
-    rates = [learning_rate(DEFAULT, seen) for seen in range(0, 1_000_001, 1000)]
-    peak = int(np.argmax(rates))
-    assert 0 < rates[0] < 0.02 * DEFAULT.learning_rate
-    assert 9 <= peak <= 11 and rates[peak] == pytest.approx(5e-3, rel=1e-3)
-    assert all(a > b for a, b in zip(rates[peak:], rates[peak + 1 :], strict=False))
-    assert rates[500] == pytest.approx(2.5e-3) and rates[-1] == pytest.approx(0, abs=1e-9)
+def rates(stage: Stage) -> list[float]:
+    return [moment([stage], seen, 3).lr for seen in range(0, stage.images + 1, stage.batch_size)]
 
 
-def test_a_short_run_spends_a_tenth_of_its_images_on_the_warm_up() -> None:
-    short = replace(DEFAULT, images=10_000, batch=100)
-    rates = [learning_rate(short, seen) for seen in range(0, 10_000, 100)]
-    assert 8 <= int(np.argmax(rates)) <= 10
+def test_pairs_of_values_go_linearly_from_start_to_end() -> None:
+    start, middle, end = (moment([STAGE], seen, 3) for seen in (0, 500, 1000))
+    assert [now.weights.reconstruction for now in (start, middle, end)] == [10, 7.5, 5]
+    assert [now.spread for now in (start, middle, end)] == [0.5, 0.75, 1]
+    assert {now.weights.cross_entropy for now in (start, middle, end)} == {0}
+
+
+def test_learning_rates_fall_along_a_cosine_or_a_line() -> None:
+    cosine, linear = rates(STAGE), rates(replace(STAGE, schedule="linear"))
+    for course in (cosine, linear):
+        assert (course[0], course[50], course[-1]) == pytest.approx((8e-3, 5e-3, 2e-3))
+        assert all(earlier > later for earlier, later in pairwise(course))
+    assert cosine[25] > linear[25] == pytest.approx(6.5e-3) and cosine[75] < linear[75]
+
+
+def test_a_warm_up_rises_from_the_first_step_on_and_changes_nothing_afterwards() -> None:
+    warm, plain = rates(replace(STAGE, lr=8e-3, warmup_images=100)), rates(replace(STAGE, lr=8e-3))
+    assert warm[:10] == pytest.approx([8e-4 * step for step in range(1, 11)])
+    assert warm[10:] == plain[10:]
+
+
+@pytest.mark.parametrize("pair", [(1, 4), (4, 1)])
+def test_glimpses_spend_equal_time_at_every_number_between_both_ends(pair: tuple[int, int]) -> None:
+    counts = [moment([replace(STAGE, glimpses=pair)], seen, 9).glimpses for seen in range(0, 1001, 10)]
+    order = sorted({1, 2, 3, 4}, reverse=pair[0] > pair[1])
+    assert counts[:-1] == [number for number in order for _ in range(25)] and counts[-1] == pair[1]
+
+
+def test_glimpses_are_the_models_own_unless_a_stage_says_otherwise() -> None:
+    assert moment([STAGE], 0, 9).glimpses == 9
+    assert moment([replace(STAGE, glimpses=2)], 0, 9).glimpses == 2
+
+
+def test_a_run_is_in_one_stage_after_the_other() -> None:
+    stages = [STAGE, replace(STAGE, images=95, lr=1e-3), replace(STAGE, batch_size=20)]
+    course = [moment(stages, seen, 3) for seen in (0, 990, 1000, 1090, 1100, 5000)]
+    assert [now.index for now in course] == [0, 0, 1, 1, 2, 2]  # 95 images are ten whole batches
+    assert [now.first for now in course] == [True, False, True, False, True, False]
+    assert course[2].lr == course[3].lr == 1e-3
+
+
+def test_the_images_drawn_never_repeat_or_leave_a_gap() -> None:
+    stages = [STAGE, replace(STAGE, images=95, batch_size=16, select=3), replace(STAGE, images=50, select=2)]
+    seen, drawn = 0, 0
+    while seen < sum(stage.steps * stage.batch_size for stage in stages):
+        now = moment(stages, seen, 3)
+        assert now.drawn == drawn
+        seen, drawn = seen + now.stage.batch_size, drawn + now.stage.batch_size * now.stage.select
+    assert drawn == 1000 + 96 * 3 + 50 * 2
 
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_the_papers_learning_rate_never_changes(name: str) -> None:
-    training = preset(name, "paper").training
-    assert {learning_rate(training, seen) for seen in (0, 10**6, 10**8)} == {1e-3}
-    assert single_share(training, 0) == 0 and average_decay(training, 1000) == 0
-
-
-def test_single_objects_become_rarer_until_there_are_none() -> None:
-    shares = [single_share(DEFAULT, seen) for seen in (0, 30_000, 60_000, 900_000)]
-    assert shares == [1.0, 0.5, 0.0, 0.0]
-
-
-def test_phases_of_the_curriculum_end_well_before_a_short_run_does() -> None:
-    short = TrainingConfig(
-        images=10_000, single_until_images=60_000, spread=0.5, spread_until_images=60_000, few_glimpses=2,
-        few_until_images=60_000,
-    )  # fmt: skip
-    assert single_share(short, 3_000) == 0.5 and single_share(short, 6_000) == 0
-    assert spread_share(short, 3_000) == 0.75 and spread_share(short, 6_000) == 1
-    assert glimpse_count(short, 10, 3_000) == 6 and glimpse_count(short, 10, 6_000) == 10
+    stages = preset(name, "paper").stages
+    assert {moment(stages, seen, 3).lr for seen in (0, 10**6, 10**8)} == {1e-3}
 
 
 def test_averages_forget_the_start() -> None:
-    assert average_decay(DEFAULT, 0) == 0.1
-    assert average_decay(DEFAULT, 100_000) == DEFAULT.average
+    assert ema_decay(STAGE, 0) == 0.1 and ema_decay(STAGE, 100_000) == STAGE.ema_decay
+    assert ema_decay(replace(STAGE, ema_decay=0.0), 1000) == 0
 
 
 def test_crossing_of_multiples() -> None:
@@ -76,39 +90,9 @@ def test_crossing_of_multiples() -> None:
 
 def test_an_epoch_shows_every_image_once_and_the_next_shows_fresh_ones() -> None:
     first, second = image_indices(0, 1000, 0, 1000), image_indices(0, 1000, 1000, 2000)
-    assert sorted(first) == list(range(1000))
-    assert sorted(second) == list(range(1000, 2000))
+    assert sorted(first) == list(range(1000)) and sorted(second) == list(range(1000, 2000))
     assert not np.array_equal(first, second - 1000)
     assert not np.array_equal(first, image_indices(1, 1000, 0, 1000))
-
-
-def test_glimpses_grow_from_few_to_all() -> None:
-    growing = replace(DEFAULT, few_glimpses=3, few_until_images=70_000)
-    counts = [glimpse_count(growing, 10, seen) for seen in range(0, 100_000, 10_000)]
-    assert counts == [3, 4, 5, 6, 7, 8, 9, 10, 10, 10]
-    assert glimpse_count(growing, 10, 9_999) == 3
-    assert glimpse_count(growing, 2, 0) == 2  # never more than the model makes
-    assert glimpse_count(DEFAULT, 10, 0) == 10
-
-
-def test_digits_spread_from_the_middle() -> None:
-    spreading = replace(DEFAULT, spread=0.2, spread_until_images=40_000)
-    shares = [spread_share(spreading, seen) for seen in range(0, 60_000, 10_000)]
-    assert shares == pytest.approx([0.2, 0.4, 0.6, 0.8, 1.0, 1.0])
-    assert spread_share(DEFAULT, 0) == 1.0
-
-
-def test_the_weight_of_reconstruction_may_fall() -> None:
-    falling = replace(DEFAULT, images=1000, reconstruction_end=0.2)
-    assert [reconstruction_share(falling, seen) for seen in (0, 500, 1000)] == pytest.approx([1.0, 0.6, 0.2])
-    assert reconstruction_share(DEFAULT, 1000) == 1.0
-
-
-def test_showing_where_to_look_fades() -> None:
-    guided = replace(DEFAULT, images=50_000, guide=2.0, guide_until_images=60_000)  # four fifths of the run
-    weights = [guide_weight(guided, seen) for seen in range(0, 60_000, 10_000)]
-    assert weights == pytest.approx([2.0, 1.5, 1.0, 0.5, 0.0, 0.0])
-    assert guide_weight(DEFAULT, 0) == 0.0 and guide_weight(replace(DEFAULT, guide=1.0), 0) == 0.0
 
 
 def test_a_batch_may_lie_across_epochs_and_depends_on_its_place_only() -> None:
@@ -119,41 +103,6 @@ def test_a_batch_may_lie_across_epochs_and_depends_on_its_place_only() -> None:
 @pytest.mark.parametrize(("processes", "size"), [(1, 7), (2, 128), (3, 100), (8, 8)])
 def test_processes_share_a_batch_without_gap_or_overlap(processes: int, size: int) -> None:
     items = list(range(size))
-    shares = [items[share(rank, processes, size)] for rank in range(processes)]
+    shares = [items[share_of(rank, processes, size)] for rank in range(processes)]
     assert [item for part in shares for item in part] == items
     assert max(map(len, shares)) - min(map(len, shares)) <= 1
-
-
-@pytest.mark.parametrize(
-    "bad",
-    [
-        {"images": 0},
-        {"batch": 2.5},
-        {"learning_rate": 0.0},
-        {"learning_rate": float("nan")},
-        {"average": 1.0},
-        {"beta2": -0.1},
-        {"clip": 0.0},
-        {"patience": -1},
-        {"schedule": "linear"},
-        {"precision": "fp16"},
-        {"checkpoint_minutes": 0.0},
-        {"learning_rate": "fast"},
-        {"forget_bias": float("inf")},
-        {"attention_rate": -0.1},
-        {"attention_init": float("inf")},
-        {"read_window": 0.0},
-        {"few_glimpses": 0},
-        {"few_until_images": -1},
-        {"spread": 1.1},
-        {"background_scale": float("nan")},
-        {"spread_until_images": -1},
-        {"guide": -1.0},
-        {"whitening": -0.1},
-        {"reconstruction_end": float("nan")},
-        {"guide_until_images": -1},
-    ],
-)
-def test_impossible_settings_are_refused(bad: dict) -> None:
-    with pytest.raises(OcraError, match=f"training.{next(iter(bad))}"):
-        replace(DEFAULT, **bad)

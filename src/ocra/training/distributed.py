@@ -195,7 +195,12 @@ def _workers(count: int, store: dist.TCPStore, device: str) -> Iterator[None]:
     workers: list[subprocess.Popen[bytes]] = []
     try:
         for rank in range(1, count):
-            environment = {"TORCH_CPP_LOG_LEVEL": "ERROR", **os.environ, JOIN: f"{rank}:{count}:{store.port}"}
+            environment = {
+                "TORCH_CPP_LOG_LEVEL": "ERROR",
+                **os.environ,
+                "PYTHONPATH": os.pathsep.join(sys.path),  # a task of one's own may lie beside the script
+                JOIN: f"{rank}:{count}:{store.port}",
+            }
             # In a session of their own, so that Ctrl-C reaches this process alone, which tells the others.
             workers.append(subprocess.Popen(command, env=environment, start_new_session=True))
         waiting = [f"ready {rank}" for rank in range(1, count)]

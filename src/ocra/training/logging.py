@@ -68,10 +68,10 @@ class JsonLines(Logger):
 def read_log(path: Path) -> list[Record]:
     """All whole lines of a log; a line that was cut off by a crash is left out."""
     records = []
-    for line in path.read_text("utf-8").splitlines() if path.is_file() else []:
+    for line in path.read_text("utf-8", "replace").splitlines() if path.is_file() else []:
         try:
             record = json.loads(line)
-        except json.JSONDecodeError:
+        except (ValueError, RecursionError):
             continue
         if isinstance(record, dict) and isinstance(record.get("images"), int):
             records.append(record)

@@ -49,9 +49,8 @@ def moment(stages: Sequence[Stage], seen: int, model_glimpses: int) -> Moment:
     glimpses = model_glimpses if stage.glimpses is None else stage.glimpses
     if isinstance(glimpses, tuple):
         first, last = glimpses
-        glimpses = (
-            last if share == 1 else first + math.floor((last - first + (1 if last >= first else -1)) * share)
-        )
+        numbers = last - first + (1 if last >= first else -1)  # of which each has an equal share of the stage
+        glimpses = last if share == 1 else first + int(numbers * share)
     return Moment(
         index,
         stage,
