@@ -154,6 +154,14 @@ def test_a_run_that_diverges_is_recorded_as_failed_and_the_others_go_on(
     assert go(runs, tmp_path)[0] == f"{failed.name}: failed before, skipped"
 
 
+def test_a_run_that_diverges_at_once_is_recorded_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def diverge(self: Trainer, *args: Any, **options: Any) -> tuple[bool, bool]:
+        raise Diverged("The run has diverged.")
+
+    monkeypatch.setattr(Trainer, "step", diverge)
+    assert go(tiny(1), tmp_path)[-1].endswith("failed: The run has diverged.")
+
+
 def test_the_run_of_another_experiment_is_not_taken_for_this_one(tmp_path: Path) -> None:
     ((name, experiment),) = tiny(1, images=64).items()
     go({name: experiment}, tmp_path)

@@ -225,7 +225,7 @@ def record_run(folder: Path, *, name: str = "", notes: str = "", failed: str = "
         summary = state = read_json(ended)
     else:
         newest = checkpoints.load()
-        if newest is None or not (newest.state["images"] or log):
+        if newest is None or not (newest.state["images"] or log or failed):
             raise OcraError(f"{folder} has neither a summary.json nor a checkpoint of anything learnt yet.")
         summary, state, ended = {}, _beyond(newest.state, log), checkpoints.paths()[0]
     found = dict(summary.get("versions") or versions())
