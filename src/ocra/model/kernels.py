@@ -42,20 +42,50 @@ FIELD = KERNEL + 1
 _exporting = getattr(torch.compiler, "is_exporting", lambda: False)
 
 
-def convolve_and_pool(images: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+def linear(inputs: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """inputs [batch, in] times a matrix [out, in], in the precision of the matrix, plus a bias: [batch, out]."""
+    if weight.dtype != torch.bfloat16:
+        return F.linear(inputs, weight, bias)
+    return F.linear(inputs.bfloat16(), weight).float() + bias
+
+
+def add_product(outputs: Tensor, inputs: Tensor, weight: Tensor) -> Tensor:
+    """outputs [batch, out] plus inputs [batch, in] times a matrix [out, in], in the precision of the matrix."""
+    if weight.dtype != torch.bfloat16:
+        return torch.addmm(outputs, inputs, weight.t())
+    return outputs + F.linear(inputs.bfloat16(), weight).float()
+
+
+class Matrices(NamedTuple):
+    """The large matrices of a network, nearly all of its parameters, as a step multiplies by them."""
+
+    encoder_ih: Tensor
+    encoder_hh: Tensor | None
+    decoder_ih: Tensor
+    decoder_hh: Tensor | None
+    primary: Tensor
+    patch: Tensor
+
+    def each(self, change: Callable[[Tensor], Tensor]) -> Matrices:
+        """The same matrices, each changed."""
+        return Matrices(*(None if matrix is None else change(matrix) for matrix in self))  # type: ignore[arg-type]
+
+
+def convolve_and_pool(images: Tensor, weight: Tensor, bias: Tensor, bf16: bool = False) -> Tensor:
     """relu(max_pool(conv(images))): [batch, filters, height // 2, width // 2].
 
     images [batch, channels, height, width], weight [filters, channels, 5, 5], bias [filters].
+    bf16: multiply in bfloat16.
     """
     plain = torch.is_autocast_enabled(images.device.type) or _exporting()
     if images.device.type != "cpu" or not torch.is_grad_enabled() or plain:
         return F.relu(F.max_pool2d(F.conv2d(images, weight, bias, padding=PAD), 2))
     batch, channels, height, width = images.shape
-    fields = _fields(images.to(weight.dtype).contiguous())
+    fields = _fields(images.to(torch.bfloat16 if bf16 else weight.dtype).contiguous())
     # The kernel at the four places it has in a field: [4 · filters, channels · 36].
     places = [F.pad(weight, (x, 1 - x, y, 1 - y)) for y in (0, 1) for x in (0, 1)]
     kernels = torch.stack(places).view(-1, channels * FIELD**2)
-    outputs = (fields @ kernels.t()).unflatten(1, (4, len(weight)))
+    outputs = at_least_float32(fields @ kernels.to(fields.dtype).t()).unflatten(1, (4, len(weight)))
     maps = relu((outputs * _first_largest(outputs.detach())).sum(1) + bias)
     return maps.view(batch, height // 2, width // 2, len(weight)).permute(0, 3, 1, 2)
 
@@ -99,9 +129,9 @@ def _(images: Tensor) -> Tensor:
 def _fields_backward(gradient: Tensor, channels: int, height: int, width: int) -> Tensor:
     """The gradient of images [batch, channels, height, width] from that of their fields."""
     rows, columns = height // 2, width // 2
-    gradient = gradient.view(-1, rows * columns, channels * FIELD**2).transpose(1, 2)
-    padded = F.fold(gradient, (2 * rows + KERNEL - 1, 2 * columns + KERNEL - 1), FIELD, stride=2)
-    return padded[:, :, PAD : PAD + height, PAD : PAD + width].contiguous()
+    by_place = at_least_float32(gradient).view(-1, rows * columns, channels * FIELD**2).transpose(1, 2)
+    padded = F.fold(by_place, (2 * rows + KERNEL - 1, 2 * columns + KERNEL - 1), FIELD, stride=2)
+    return padded[:, :, PAD : PAD + height, PAD : PAD + width].to(gradient.dtype).contiguous()
 
 
 @_fields_backward.register_fake
@@ -126,15 +156,17 @@ _fields.register_autograd(_backward, setup_context=_remember_size)
 _fields_backward.register_autograd(_backward_of_backward)  # the one is the transpose of the other
 
 
-class GateZeros(NamedTuple):
-    """Zeros that one glimpse adds to the gates of its two LSTMs, each [batch, 4 · hidden]."""
+class Zeros(NamedTuple):
+    """Zeros that one glimpse adds to the outputs of its large matrices, each [batch, outputs]."""
 
     encoder: Tensor
     decoder: Tensor
+    primary: Tensor
+    patch: Tensor
 
 
 class DeferredWeightGradients:
-    """The gradients of the LSTMs' weights, which are nine tenths of all, from all glimpses in one product.
+    """The gradients of the large matrices, which are nearly all of a network, from all glimpses in one product.
 
     Left to itself, autograd makes a gradient as large as each weight matrix at every glimpse and adds them up, which
     is bound by memory. Here a glimpse multiplies by weights that ask for no gradient and adds zeros that do. What
@@ -142,21 +174,23 @@ class DeferredWeightGradients:
     sums in another order. First derivatives only.
     """
 
-    def __init__(self, weights: Sequence[tuple[Tensor, Tensor]], glimpses: int, batch: int) -> None:
-        """weights: input-to-hidden and hidden-to-hidden matrices of the encoder, then of the decoder."""
-        self._inputs: list[list[list[Tensor]]] = [[[], []] for _ in weights]
+    def __init__(
+        self, weights: Sequence[Sequence[Tensor]], glimpses: int, batch: int, precision: torch.dtype
+    ) -> None:
+        """weights: the matrices whose products are added up, for each of the `Zeros`."""
+        self._inputs: list[list[list[Tensor]]] = [[[] for _ in matrices] for matrices in weights]
         zeros = [
-            _ZerosForWeights.apply(inputs, glimpses, batch, *matrices).unbind(0)
+            _ZerosForWeights.apply(inputs, precision, glimpses, batch, *matrices).unbind(0)
             for inputs, matrices in zip(self._inputs, weights, strict=True)
         ]
-        self._zeros = [GateZeros(*parts) for parts in zip(*zeros, strict=True)]
+        self._zeros = [Zeros(*parts) for parts in zip(*zeros, strict=True)]
 
-    def zeros(self, glimpse: int) -> GateZeros:
-        """What one glimpse adds to its gates."""
+    def zeros(self, glimpse: int) -> Zeros:
+        """What one glimpse adds to its outputs."""
         return self._zeros[glimpse]
 
-    def keep(self, *used: tuple[Tensor, Tensor | None]) -> None:
-        """Remember what the matrices of encoder and decoder were multiplied by; None is a state of zeros."""
+    def keep(self, *used: Sequence[Tensor | None]) -> None:
+        """Remember what the matrices were multiplied by at a glimpse; None is a state of zeros."""
         for matrices, values in zip(self._inputs, used, strict=True):
             for inputs, value in zip(matrices, values, strict=True):
                 if value is not None:
@@ -167,20 +201,32 @@ class _ZerosForWeights(torch.autograd.Function):
     """Zeros [glimpses, batch, outputs] whose gradient becomes that of the weights [outputs, inputs]."""
 
     @staticmethod
-    def forward(ctx: Any, inputs: list[list[Tensor]], glimpses: int, batch: int, *weights: Tensor) -> Tensor:
-        ctx.inputs = inputs  # filled while the pass is made
+    def forward(
+        ctx: Any,
+        inputs: list[list[Tensor]],
+        precision: torch.dtype,
+        glimpses: int,
+        batch: int,
+        *weights: Tensor,
+    ) -> Tensor:
+        ctx.inputs, ctx.precision = inputs, precision  # the inputs are filled in while the pass is made
         return weights[0].new_zeros(glimpses, batch, len(weights[0]))
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        wanted = ctx.needs_input_grad[3:]
-        # A matrix that met a state of zeros at the first glimpse has one input less than there are glimpses.
+        outputs = gradient.to(ctx.precision)
+
+        def of_weight(inputs: list[Tensor]) -> Tensor:
+            # A matrix that met a state of zeros at the first glimpse has one input less than there are glimpses.
+            met = outputs[len(outputs) - len(inputs) :].flatten(0, 1)
+            return (met.t() @ torch.cat(inputs).to(ctx.precision)).to(gradient.dtype)
+
+        wanted = ctx.needs_input_grad[4:]
         products = [
-            gradient[len(gradient) - len(inputs) :].flatten(0, 1).t() @ torch.cat(inputs) if asked else None
-            for inputs, asked in zip(ctx.inputs, wanted, strict=True)
+            of_weight(inputs) if asked else None for inputs, asked in zip(ctx.inputs, wanted, strict=True)
         ]
-        return None, None, None, *products
+        return None, None, None, None, *products
 
 
 def compiled_or_eager(function: Callable[..., Result]) -> Callable[..., Result]:

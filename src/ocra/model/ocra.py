@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from numbers import Integral
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,10 +19,13 @@ from ocra.model.capsules import CapsuleLayer
 from ocra.model.interventions import Interventions, Lesion, StepControl
 from ocra.model.kernels import (
     DeferredWeightGradients,
-    GateZeros,
+    Matrices,
+    Zeros,
+    add_product,
     at_least_float32,
     compiled_or_eager,
     convolve_and_pool,
+    linear,
     relu,
 )
 from ocra.model.trace import Trace, Windows, stack_steps, stack_windows
@@ -72,20 +76,22 @@ class LSTMCell(nn.Module):
         self.recurrent = recurrent
 
     def forward(
-        self, inputs: Tensor, state: tuple[Tensor, Tensor] | None, zeros: Tensor | None = None
+        self,
+        inputs: Tensor,
+        state: tuple[Tensor, Tensor] | None,
+        weight_ih: Tensor,
+        weight_hh: Tensor | None,
+        zeros: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Next hidden and cell state [batch, hidden] from inputs [batch, inputs]; None stands for zeros.
 
-        zeros [batch, 4 · hidden]: they get the gradient of the weights, which are constants then, see
-        `ocra.model.kernels.DeferredWeightGradients`.
+        weight_ih, weight_hh: its matrices as they are multiplied by, see `ocra.model.kernels.Matrices`.
+        zeros [batch, 4 · hidden]: added to the gates, see `ocra.model.kernels.DeferredWeightGradients`.
         """
-        deferred = zeros is not None
         bias = self.bias_ih + self.bias_hh if self.recurrent else self.bias_ih
-        gates = F.linear(inputs, self.weight_ih.detach() if deferred else self.weight_ih, bias)
-        if state is not None and self.recurrent:
-            gates = torch.addmm(
-                gates, state[0], (self.weight_hh.detach() if deferred else self.weight_hh).t()
-            )
+        gates = linear(inputs, weight_ih, bias)
+        if state is not None and weight_hh is not None:
+            gates = add_product(gates, state[0], weight_hh)
         if zeros is not None:
             gates = gates + zeros
         enter, keep, new, out = at_least_float32(gates).chunk(4, 1)
@@ -129,6 +135,7 @@ class OCRA(nn.Module):
         self.info = ModelInfo.from_dict({}, config)
         # Faster training, with first derivatives only; see `ocra.model.kernels`.
         self.defer_weight_gradients = False
+        self.bf16: Matrices | None = None  # copies to multiply by; whoever sets them keeps them up to date
         self._step: Callable[..., Step] = self.step
 
     def forward(
@@ -169,7 +176,12 @@ class OCRA(nn.Module):
             if deferred is not None:
                 assert now.features is not None and now.latent is not None
                 hidden = (None, None) if state is None else (state.encoder, state.decoder)
-                deferred.keep((now.features, hidden[0]), (now.latent, hidden[1]))
+                deferred.keep(
+                    (now.features, hidden[0]),
+                    (now.latent, hidden[1]),
+                    (now.state.encoder,),
+                    (now.state.decoder,),
+                )
             steps.append(now)
             state = now.state
         return self._sum_up(steps, record)
@@ -182,13 +194,14 @@ class OCRA(nn.Module):
         record: bool = False,
         attended: bool = False,
         control: StepControl | None = None,
-        zeros: GateZeros | None = None,
+        zeros: Zeros | None = None,
     ) -> Step:
         """One glimpse: lines 4 to 11 of Pseudocode 1. A state of None stands for zeros.
 
-        zeros: what gets the gradients of the LSTMs' weights, see `ocra.model.kernels.DeferredWeightGradients`.
+        zeros: what gets the gradients of the large matrices, see `ocra.model.kernels.DeferredWeightGradients`.
         """
-        for_encoder, for_decoder = (None, None) if zeros is None else zeros
+        for_encoder, for_decoder, for_primary, for_patch = (None,) * 4 if zeros is None else zeros
+        matrices = self._matrices(constant=zeros is not None)
         # Line 4, READ: [batch, channels, N, N].
         glimpse, read_window, put_back = self._read(images, state, attended, control)
         # Line 5, CNN: [batch, features].
@@ -196,16 +209,27 @@ class OCRA(nn.Module):
         if self.config.feedback:
             features = torch.cat([features, self._decoder_state(images, state, control)], 1)
         # Line 6, RNN^enc: [batch, hidden].
-        encoder, encoder_cell = self.encoder(features, _memory(state, "encoder", control), for_encoder)
+        encoder, encoder_cell = self.encoder(
+            features,
+            _memory(state, "encoder", control),
+            matrices.encoder_ih,
+            matrices.encoder_hh,
+            for_encoder,
+        )
         # Line 7, CAPSULE: [batch, objects, size] and, of each capsule, ‖d_j‖: [batch, objects].
-        capsules, lengths, couplings = self._recognise(encoder, routings, control)
+        capsules, lengths, couplings = self._recognise(
+            self._project(encoder, matrices.primary, self.primary.bias, for_primary), routings, control
+        )
         # Line 9, mask: only the longest capsule goes on, [batch, objects · size].
         winner = lengths.argmax(1) if control is None else control.winner_instead_of(lengths.argmax(1))
         latent = self._mask(capsules, winner).flatten(1)
         # Line 10, RNN^dec: [batch, hidden].
-        decoder, decoder_cell = self.decoder(latent, _memory(state, "decoder", control), for_decoder)
+        decoder, decoder_cell = self.decoder(
+            latent, _memory(state, "decoder", control), matrices.decoder_ih, matrices.decoder_hh, for_decoder
+        )
         # Line 11, WRITE: [batch, channels, height, width].
-        written, write_window = self._write(decoder)
+        patch = self._project(decoder, matrices.patch, self.write_patch.bias, for_patch)
+        written, write_window = self._write(decoder, patch)
         return Step(
             State(encoder, encoder_cell, decoder, decoder_cell),
             lengths,
@@ -238,9 +262,52 @@ class OCRA(nn.Module):
     def _convolve(self, glimpse: Tensor) -> Tensor:
         """Two convolutions with pooling: [batch, features], channel by channel as in the paper."""
         assert self.convolution1.bias is not None
-        maps = convolve_and_pool(glimpse, self.convolution1.weight, self.convolution1.bias)
-        maps = F.max_pool2d(self.convolution2(maps), 2)
-        return relu(maps.flatten(1))
+        maps = convolve_and_pool(glimpse, self.convolution1.weight, self.convolution1.bias, self._in_bf16)
+        if self._in_bf16:
+            second = self.convolution2
+            assert second.bias is not None
+            maps = F.conv2d(maps.bfloat16(), second.weight.bfloat16(), second.bias.bfloat16(), padding=1)
+        else:
+            maps = self.convolution2(maps)
+        return relu(at_least_float32(F.max_pool2d(maps, 2).flatten(1)))
+
+    def _project(self, inputs: Tensor, weight: Tensor, bias: Tensor, zeros: Tensor | None) -> Tensor:
+        """A linear layer by one of the large matrices."""
+        outputs = at_least_float32(linear(inputs, weight, bias))
+        return outputs if zeros is None else outputs + zeros
+
+    @contextmanager
+    def in_fp32(self) -> Iterator[None]:
+        """Within the block, nothing is made in bfloat16."""
+        kept, self.bf16 = self.bf16, None
+        try:
+            yield
+        finally:
+            self.bf16 = kept
+
+    @property
+    def _in_bf16(self) -> bool:
+        """Whether large products are made in bfloat16 now."""
+        return self.bf16 is not None
+
+    def _matrices(self, constant: bool) -> Matrices:
+        """The large matrices; constants where deferred gradients, or none at all, are asked for."""
+        if self.bf16 is not None and (constant or not torch.is_grad_enabled()):
+            return self.bf16
+        own = self.large_matrices()
+        return own.each(torch.Tensor.detach) if constant else own
+
+    def large_matrices(self) -> Matrices:
+        """The large matrices as parameters; for faster training, `bf16` may hold copies of them in bfloat16."""
+        encoder, decoder, recurrent = self.encoder, self.decoder, self.config.recurrent
+        return Matrices(
+            encoder.weight_ih,
+            encoder.weight_hh if recurrent else None,
+            decoder.weight_ih,
+            decoder.weight_hh if recurrent else None,
+            self.primary.weight,
+            self.write_patch.weight,
+        )
 
     def _decoder_state(self, images: Tensor, state: State | None, control: StepControl | None) -> Tensor:
         """What decoder-to-encoder feedback delivers: h_dec of the step before [batch, hidden]."""
@@ -249,14 +316,13 @@ class OCRA(nn.Module):
         return state.decoder
 
     def _recognise(
-        self, encoder: Tensor, routings: int, control: StepControl | None
+        self, primary: Tensor, routings: int, control: StepControl | None
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         """Object capsules [batch, objects, size], their lengths [batch, objects], couplings [batch, primary, objects].
 
         Without capsules: units in their place, and the softmax of a readout in place of the lengths.
         """
         config = self.config
-        primary = self.primary(encoder)
         if not config.capsules:
             units = self.dense(primary)
             shares = at_least_float32(self.classify(units)).softmax(1)
@@ -274,10 +340,9 @@ class OCRA(nn.Module):
         places = torch.arange(self.config.object_capsules, device=winner.device)
         return capsules * (winner[:, None] == places).to(capsules.dtype)[:, :, None]
 
-    def _write(self, decoder: Tensor) -> tuple[Tensor, Window | None]:
+    def _write(self, decoder: Tensor, patch: Tensor) -> tuple[Tensor, Window | None]:
         """What this step adds to the canvas, and its window."""
         channels, height, width = self.config.image_shape
-        patch = at_least_float32(self.write_patch(decoder))
         if self.config.attention:
             size = self.config.write_size
             window = window_from_parameters(self.write_attention(decoder), height, width, size)
@@ -330,8 +395,11 @@ class OCRA(nn.Module):
         lowered = torch.is_autocast_enabled(images.device.type)
         if not self.defer_weight_gradients or not torch.is_grad_enabled() or glimpses == 1 or lowered:
             return None
-        weights = [(cell.weight_ih, cell.weight_hh) for cell in (self.encoder, self.decoder)]
-        return DeferredWeightGradients(weights, glimpses, len(images))
+        encoder_ih, encoder_hh, decoder_ih, decoder_hh, primary, patch = self.large_matrices()
+        assert encoder_hh is not None and decoder_hh is not None
+        weights = ((encoder_ih, encoder_hh), (decoder_ih, decoder_hh), (primary,), (patch,))
+        precision = torch.bfloat16 if self._in_bf16 else encoder_ih.dtype
+        return DeferredWeightGradients(weights, glimpses, len(images), precision)
 
     def _check(self, images: Tensor) -> None:
         """Refuse what is not a batch of images of the model's size."""

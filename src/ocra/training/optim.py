@@ -129,6 +129,7 @@ class FlatParameters:
             self.slices.append(slice(start, self.size))
         self.own = self.slices[group.rank]
         (self.values, self.average), self.shared = group.buffers(2, self.size)
+        self.bf16: Tensor | None = None
         self._gradients, _ = group.buffers(group.size, self.size)
         self.gradient = self._gradients[group.rank]
         """What this process's backward pass adds up in; after `reduce` its own slice is the sum over all processes."""
@@ -164,6 +165,21 @@ class FlatParameters:
             self.gradient.copy_(self.group.all_reduce(self.gradient))
         return float(self.group.all_reduce(own.double().square().sum()[None]).sqrt())
 
+    def make_bf16_copy(self) -> dict[str, Tensor]:
+        """Keep a bfloat16 copy of the values from now on; its views by the parameters' names."""
+        (halves,), _ = self.group.buffers(1, (self.size + 1) // 2)
+        self.bf16 = halves.view(torch.bfloat16)[: self.size]
+        self.publish()
+        return self.unflatten(self.bf16)
+
+    def publish(self) -> None:
+        """Let all processes have the values that this one has changed in its own slice."""
+        if self.bf16 is not None and self.shared:
+            self.bf16[self.own] = self.values[self.own]
+        self.synchronise(self.values)
+        if self.bf16 is not None and not self.shared:
+            self.bf16.copy_(self.values)
+
     def synchronise(self, flat: Tensor) -> None:
         """Let all processes have every slice of a flat tensor as its owner has it."""
         if self.shared:
@@ -178,13 +194,13 @@ class FlatParameters:
         kept = self.values[self.own].clone()
         self.group.barrier()  # nobody is computing with the model
         self.values[self.own] = values[self.own]
-        self.synchronise(self.values)
+        self.publish()
         try:
             yield
         finally:
             self.group.barrier()
             self.values[self.own] = kept
-            self.synchronise(self.values)
+            self.publish()
 
 
 def _share_out(sizes: dict[str, int], shares: int) -> list[list[str]]:

@@ -11,7 +11,7 @@ import warnings
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -57,7 +57,9 @@ def train(
             experiment, name=f"{experiment.name}-{task.__name__}", task=task.Config()
         ).fitted()
     processes = _processes_for(experiment, processes)
-    check_precision(experiment.run.precision, device)
+    experiment = replace(
+        experiment, run=replace(experiment.run, precision=choose_precision(experiment.run.precision, device))
+    )
     batch_size = min(stage.batch_size for stage in experiment.stages)
     check_processes(processes, device, batch_size)
     for split in ("train", "validation", "test") if experiment.run.test_images else ("train", "validation"):
@@ -93,7 +95,7 @@ def resume(
                 with process_group(0, device) as group:
                     group.broadcast_json(None)
             return summary
-        check_precision(experiment.run.precision, device)
+        choose_precision(experiment.run.precision, device)
         _check_attention_supervision(experiment)
         checkpoint = folder.checkpoints.load()
         processes = processes or (
@@ -173,27 +175,41 @@ def _check_attention_supervision(experiment: Experiment) -> None:
 
 
 _PROBE = """
-import torch
-a = torch.ones(64, 64, requires_grad=True)
+import time, torch
+a = torch.ones(512, 512, requires_grad=True)
 with torch.autocast("cpu", torch.bfloat16):
-    y = torch.nn.functional.conv2d((a @ a)[None, None], torch.ones(4, 1, 3, 3)).sum()
-y.backward()
+    torch.nn.functional.conv2d((a @ a)[None, None], torch.ones(4, 1, 3, 3)).sum().backward()
+def seconds(m):
+    m @ m
+    start = time.perf_counter()
+    for _ in range(20):
+        m @ m
+    return time.perf_counter() - start
+plain = a.detach()
+print(min(seconds(plain) for _ in range(3)) / min(seconds(plain.bfloat16()) for _ in range(3)))
 """
+WORTHWHILE = 1.3
+"""How many times faster bfloat16 products have to be to be chosen."""
 
 
-def check_precision(precision: str, device: str) -> None:
-    """Refuse bfloat16 where it does not work, before a run starts."""
+def choose_precision(wanted: str, device: str) -> Literal["fp32", "bf16"]:
+    """The arithmetic of a run: bfloat16 where it was asked for and works, or was left to us and is faster."""
     place = choose_device(device)
-    if precision == "bf16" and not bf16_works(place.type):
+    if wanted == "bf16" and bf16_gain(place.type) == 0:
         raise OcraError(f"bfloat16 does not work on this {place.type}; use --run.precision fp32.")
+    if wanted == "auto":
+        return "bf16" if bf16_gain(place.type) > WORTHWHILE else "fp32"
+    return "bf16" if wanted == "bf16" else "fp32"
 
 
 @lru_cache(maxsize=2)
-def bf16_works(device: str) -> bool:
-    """Whether bfloat16 can be used.
+def bf16_gain(device: str) -> float:
+    """How many times faster than in float32 a product is in bfloat16; 0 where that does not work.
 
     On a CPU it is tried in a process of its own: one that promises instructions it lacks would end this one.
     """
     if device == "cuda":
-        return torch.cuda.is_bf16_supported()
-    return subprocess.run([sys.executable, "-c", _PROBE], capture_output=True).returncode == 0
+        return 2.0 if torch.cuda.is_bf16_supported() else 0.0
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    probe = subprocess.run([sys.executable, "-c", _PROBE], capture_output=True, text=True, env=environment)
+    return float(probe.stdout) if probe.returncode == 0 else 0.0

@@ -84,10 +84,17 @@ class Trainer:
             self.restore(checkpoint)
         self.commit = None if folder is None else commit()  # now, for the source may change while it runs
         self.model.defer_weight_gradients = True
+        if experiment.run.precision == "bf16":
+            self.use_bf16()
         if experiment.run.compile:
             self.model.compile_step()
         self.timer = Timer()
         self.wall, self.cpu, self.saved = time.monotonic(), time.process_time(), time.monotonic()
+
+    def use_bf16(self) -> None:
+        """Multiply by bfloat16 copies of the large matrices, which each step of the optimisers refreshes."""
+        copies = {id(self.flat.parameters[name]): copy for name, copy in self.flat.make_bf16_copy().items()}
+        self.model.bf16 = self.model.large_matrices().each(lambda matrix: copies[id(matrix)])
 
     def run(self) -> dict[str, Any]:
         """Train through all stages to the end and return the summary, or save and leave at a signal."""
@@ -180,7 +187,7 @@ class Trainer:
         if stage.attention_scale != 1 or stage.read_window != 1:
             if self.group.rank == 0 or not flat.shared:
                 begin_stage(self.model, stage)
-            flat.synchronise(flat.values)
+            flat.publish()
             flat.average[flat.own] = flat.values[flat.own]
         if uses_shampoo(stage) != self.optimisers.uses_shampoo:
             self.optimisers = Optimisers(self.model, flat, uses_shampoo(stage))
@@ -219,7 +226,7 @@ class Trainer:
         self.optimisers.step(stage, now.lr, now.shampoo_lr)
         decay = ema_decay(stage, self.progress.step)
         flat.average[flat.own].lerp_(flat.values[flat.own], 1 - decay)
-        flat.synchronise(flat.values)
+        flat.publish()
         self.progress.skipped_in_a_row = 0
 
     def skip(self, now: Moment) -> None:
@@ -262,7 +269,8 @@ class Trainer:
         batch_size = self.experiment.stages[self.progress.stage].batch_size
         part = share_of(self.group.rank, self.group.size, batch_size)
         size = part.stop - part.start  # as in training, so that the compiled step is for one size
-        counter = count_errors(self.model, task, mine, size, device=self.group.device)
+        with self.model.in_fp32():  # as the weights will be used
+            counter = count_errors(self.model, task, mine, size, device=self.group.device)
         return counter.combined(self.group.all_reduce)
 
     def finish(self) -> dict[str, Any]:
