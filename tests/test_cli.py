@@ -132,7 +132,7 @@ def test_mistakes_get_a_sentence_and_an_exit_code(
 ) -> None:
     returned, _, err = output(words, capsys)
     assert returned == code
-    assert err.startswith("error: ") and sentence in err
+    assert err.lstrip().startswith("error: ") and sentence in err
     assert "Traceback" not in err
 
 
