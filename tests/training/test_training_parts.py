@@ -1,119 +1,53 @@
-"""The parts a run is made of: flat parameters, initialisation, checkpoints, logs, signals, groups."""
+"""The parts a run is made of: initialisation, checkpoints, logs, signals, folders, groups."""
 
 from __future__ import annotations
 
 import dataclasses
 import errno
-import json
 import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import torch
-from ocra.training.flat import FlatParameters
-from ocra.training.folder import fresh_path, new_run
-from ocra.training.initialise import build_model
-from ocra.training.parts import slower
-from ocra.training.signals import StopSignals
 from safetensors.torch import save_file
 from tiny_runs import TINY, tiny
 
 from ocra.errors import OcraError, UsageError
 from ocra.model.ocra import OCRA
 from ocra.training import checkpoint as checkpoints
-from ocra.training import summary
-from ocra.training.checkpoint import Checkpoint, CheckpointError, Checkpoints
-from ocra.training.distributed import choose_device, choose_processes
-from ocra.training.logging import Log, choose_tracker, describe, figures, read_log
+from ocra.training import distributed, logging
+from ocra.training.checkpoint import Checkpoint, CheckpointError, Checkpoints, fresh_path, new_run, old_run
+from ocra.training.distributed import StopSignals, choose_device, choose_processes
+from ocra.training.init import build_model
+from ocra.training.logging import JsonLines, Lines, Logger, Reporter, read_log
 
 
-def test_flat_parameters_leave_the_model_as_it_was() -> None:
-    model, images = OCRA(TINY.model), torch.rand(4, *TINY.model.image_shape)
-    before = model(images).scores
-    flat = FlatParameters(model)
-    assert torch.equal(model(images).scores, before)
-    flat.values.data.zero_()
-    assert all(not value.any() for value in model.parameters())
-
-
-def test_gradients_arrive_in_one_tensor() -> None:
-    model, images = OCRA(TINY.model), torch.rand(4, *TINY.model.image_shape)
-    model(images).canvas.sum().backward()
-    expected = {
-        name: value.grad.clone() for name, value in model.named_parameters() if value.grad is not None
-    }
-    flat = FlatParameters(model)
-    gradient = torch.zeros(flat.size)
-    flat.send_gradients_to(gradient)
-    model(images).canvas.sum().backward()
-    views = flat.unflatten(gradient)
-    assert all(torch.equal(views[name], value) for name, value in expected.items())
-    assert torch.allclose(gradient.norm(), torch.stack([v.norm() for v in expected.values()]).norm())
-
-
-def test_holding_other_weights_ends_with_the_old_ones() -> None:
-    model = OCRA(TINY.model)
-    flat = FlatParameters(model)
-    before = flat.values.detach().clone()
-    with pytest.raises(KeyError), flat.holding(torch.zeros(flat.size)):
-        assert not model.primary.weight.any()
-        raise KeyError
-    assert torch.equal(flat.values.data, before)
-
-
-def test_the_recipe_decides_how_weights_start() -> None:
-    model = build_model(tiny(capsule_init=0.5, forget_bias=1.0, orthogonal=True))
-    plain = build_model(tiny(capsule_init=0.01, forget_bias=0.0, orthogonal=False))
-    assert model.object_capsules.weight.std().item() == pytest.approx(0.5, rel=0.1)
-    assert plain.object_capsules.weight.std().item() == pytest.approx(0.01, rel=0.1)
-    gate = model.encoder.weight_hh[:64]
+def test_our_start_or_the_papers() -> None:
+    ours, papers = (build_model(dataclasses.replace(TINY, init=init)) for init in ("ours", "paper"))
+    assert ours.object_capsules.weight.std().item() == pytest.approx(0.1, rel=0.1)
+    assert papers.object_capsules.weight.std().item() == pytest.approx(0.01, rel=0.1)
+    gate = ours.encoder.weight_hh[:64]
     assert torch.allclose(gate @ gate.T, torch.eye(64), atol=1e-5)
-    assert torch.allclose(model.encoder.bias_ih[64:128], plain.encoder.bias_ih[64:128] + 1)
+    assert torch.allclose(ours.encoder.bias_ih[64:128], papers.encoder.bias_ih[64:128] + 1)
 
 
-def test_windows_may_start_narrower() -> None:
-    images = torch.rand(2, *TINY.model.image_shape)
-    wide = build_model(tiny())(images, record=True)
-    narrow = build_model(tiny(read_window=0.5, write_window=0.25))(images, record=True)
-    assert torch.allclose(narrow.read_windows.stride[:, 0], 0.5 * wide.read_windows.stride[:, 0])
-    ratio = narrow.write_windows.stride[:, 0] / wide.write_windows.stride[:, 0]
-    assert torch.allclose(ratio, torch.full((2,), 0.25), rtol=0.05)
-
-
-def test_windows_may_start_all_in_one_place() -> None:
-    images = torch.rand(4, 1, 32, 32)
-    free, still = (build_model(tiny(attention_init=scale))(images, record=True) for scale in (1.0, 0.0))
+def test_windows_may_start_narrower_or_all_in_one_place() -> None:
+    images = torch.rand(4, *TINY.model.image_shape)
+    free, narrow, still = (
+        build_model(tiny(**options))(images, record=True)
+        for options in ({}, {"read_window": 0.5}, {"attention_scale": 0.0})
+    )
+    assert torch.allclose(narrow.read_windows.stride[:, 0], 0.5 * free.read_windows.stride[:, 0])
     for windows in (still.read_windows, still.write_windows):
-        assert (windows.center == windows.center[:1, :1]).all() and (
-            windows.stride == windows.stride[:1, :1]
-        ).all()
+        assert (windows.center == windows.center[:1, :1]).all()
+        assert (windows.stride == windows.stride[:1, :1]).all()
     assert torch.equal(free.read_windows.center[:, 0], still.read_windows.center[:, 0])
     assert not torch.equal(free.read_windows.center[:, 1], still.read_windows.center[:, 1])
-
-
-def test_background_capsules_may_start_longer() -> None:
-    model = dataclasses.replace(TINY.model, background_capsules=2)
-    plain, longer = (
-        build_model(dataclasses.replace(tiny(background_scale=scale), model=model)).object_capsules.weight
-        for scale in (1.0, 3.0)
-    )
-    assert torch.equal(longer[:10], plain[:10])
-    assert torch.equal(longer[10:], 3 * plain[10:]) and len(longer) == 12
-
-
-@pytest.mark.parametrize("rate", [0.0, 0.1, 1.0, 2.0])
-def test_a_part_may_learn_at_a_rate_of_its_own(rate: float) -> None:
-    part, rest = torch.nn.Parameter(torch.ones(3)), torch.nn.Parameter(torch.ones(3))
-    optimiser = torch.optim.Adam([part, rest], lr=0.5)
-    part.grad, rest.grad = torch.ones(3), torch.ones(3)
-    with slower([part], rate):
-        optimiser.step()
-    assert torch.allclose(1 - part, rate * (1 - rest))
-    assert torch.allclose(rest, torch.full((3,), 0.5))
 
 
 def test_the_start_depends_on_the_seed_and_on_nothing_else() -> None:
@@ -128,11 +62,11 @@ def test_the_start_depends_on_the_seed_and_on_nothing_else() -> None:
 def test_training_may_start_from_other_weights_and_says_what_does_not_fit(tmp_path: Path) -> None:
     given = build_model(tiny(seed=9))
     given.save_pretrained(tmp_path)
-    model = build_model(tiny(start_from=str(tmp_path)))
+    model = build_model(tiny(init_from=str(tmp_path)))
     assert torch.equal(model.encoder.weight_hh, given.encoder.weight_hh)
     OCRA(dataclasses.replace(TINY.model, classes=TINY.model.classes + 1)).save_pretrained(tmp_path)
     with pytest.warns(UserWarning, match=r"object_capsules.weight.*start afresh"):
-        build_model(tiny(start_from=str(tmp_path)))
+        build_model(tiny(init_from=str(tmp_path)))
 
 
 def test_a_wider_model_goes_on_with_what_a_smaller_one_does(tmp_path: Path) -> None:
@@ -145,7 +79,7 @@ def test_a_wider_model_goes_on_with_what_a_smaller_one_does(tmp_path: Path) -> N
         background_capsules=1,
         routings=1,
     )
-    experiment = tiny(start_from=str(tmp_path))
+    experiment = tiny(init_from=str(tmp_path))
     model = build_model(dataclasses.replace(experiment, model=wide))
     images = torch.rand(4, *TINY.model.image_shape)
     ours, theirs = model.step(images, None, 1), given.step(images, None, 1)
@@ -164,6 +98,8 @@ def checkpoint(images: int) -> Checkpoint:
 def test_the_two_newest_checkpoints_are_kept(tmp_path: Path) -> None:
     store = Checkpoints(tmp_path)
     assert store.load() is None
+    for name in ("²³", "best", "-5", "1_000"):  # no numbers of images
+        (tmp_path / f"{name}.safetensors").touch()
     for images in (100, 200, 1000):
         store.save(checkpoint(images))
     assert [int(path.stem) for path in store.paths()] == [1000, 200]
@@ -189,8 +125,15 @@ def damage_metadata(path: Path) -> None:
     save_file({"a": torch.ones(3)}, path)
 
 
-@pytest.mark.parametrize("damage", [damage_truncate, damage_flip, damage_empty, damage_metadata])
-def test_a_broken_newest_checkpoint_falls_back_with_a_warning(tmp_path: Path, damage) -> None:  # type: ignore[no-untyped-def]
+def damage_pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+@pytest.mark.parametrize("damage", [damage_truncate, damage_flip, damage_empty, damage_metadata, damage_pipe])
+def test_a_broken_newest_checkpoint_falls_back_with_a_warning(
+    tmp_path: Path, damage: Callable[[Path], None]
+) -> None:
     store = Checkpoints(tmp_path)
     store.save(checkpoint(100))
     store.save(checkpoint(200))
@@ -223,13 +166,15 @@ def test_a_full_disk_leaves_the_last_checkpoint_intact(
 
 
 def test_a_log_goes_on_where_the_checkpoint_is(tmp_path: Path) -> None:
-    log = Log(tmp_path / "log.jsonl")
+    log = JsonLines(tmp_path / "log.jsonl")
+    log.start(0, 30)
     for images in (10, 20, 30):
         log.write({"images": images})
     log.close()
     with (tmp_path / "log.jsonl").open("a") as file:
-        file.write('{"images": 4')
-    Log(tmp_path / "log.jsonl", resume_at=20).close()
+        file.write(f'7\\n{"[" * 100_000}\\n{{"images": {"1" * 6000}}}\\n{{"images": 4')
+    log.start(20, 30)
+    log.close()
     assert [record["images"] for record in read_log(tmp_path / "log.jsonl")] == [10, 20]
 
 
@@ -265,12 +210,21 @@ def test_a_used_folder_is_refused_with_a_hint(tmp_path: Path) -> None:
 
 
 def test_two_runs_cannot_hold_one_folder(tmp_path: Path) -> None:
-    with (
-        new_run(tmp_path / "run", TINY),
-        pytest.raises(OcraError, match="Another process is training"),
-        new_run(tmp_path / "run", TINY),
-    ):
-        pass
+    with new_run(tmp_path / "run", TINY):
+        for again in (new_run(tmp_path / "run", TINY), old_run(tmp_path / "run")):
+            with pytest.raises(OcraError, match="Another process is training"), again:
+                pass
+
+
+def test_a_summary_that_is_none_is_refused_with_a_sentence(tmp_path: Path) -> None:
+    with new_run(tmp_path / "run", TINY) as folder:
+        assert folder.summary() is None
+        (folder.path / "summary.json").write_text("[]")
+        with pytest.raises(OcraError, match="holds no summary of a run"):
+            folder.summary()
+        (folder.path / "summary.json").write_text("{")
+        with pytest.raises(OcraError, match=r"summary\.json is not valid JSON"):
+            folder.summary()
 
 
 def test_a_run_without_a_name_gets_a_folder_of_its_own(
@@ -301,7 +255,7 @@ def test_tensorboard_writes_events_or_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(UsageError, match="no tracker 'paper'"):
-        choose_tracker("paper", tmp_path)
+        Reporter(tmp_path, track="paper")
     events: list[tuple] = []
 
     class Writer:
@@ -317,39 +271,69 @@ def test_tensorboard_writes_events_or_says_what_to_install(
     class Module:
         SummaryWriter = Writer
 
-    monkeypatch.setitem(__import__("sys").modules, "torch.utils.tensorboard", Module)
-    tracker = choose_tracker("tensorboard", tmp_path)
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", Module)
+    tracker = logging.TensorBoard(tmp_path)
     tracker.write({"step": 1, "images": 64, "loss": 0.5})
     tracker.close()
-    assert events == [("folder", str(tmp_path / "tensorboard"), 64), ("loss", 0.5, 64), ("closed",)]
-    monkeypatch.setitem(__import__("sys").modules, "torch.utils.tensorboard", None)
+    assert events == [("folder", str(tmp_path), 64), ("loss", 0.5, 64), ("closed",)]
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     with pytest.raises(OcraError, match=r"pip install 'ocra-vision\[track\]'"):
-        choose_tracker("tensorboard", tmp_path)
+        Reporter(tmp_path, track="tensorboard")
 
 
-def test_log_lines_are_json(tmp_path: Path) -> None:
-    log = Log(tmp_path / "log.jsonl")
-    log.write({"images": 1, "loss": 0.1})
-    log.close()
-    assert json.loads((tmp_path / "log.jsonl").read_text()) == {"images": 1, "loss": 0.1}
+def test_a_report_holds_the_means_since_the_last_one(tmp_path: Path) -> None:
+    records: list[dict] = []
+
+    class Own(Logger):
+        def write(self, record: dict) -> None:
+            records.append(record)
+
+    reporter = Reporter(None)
+    reporter.loggers.append(Own())
+    reporter.start(0, 96)
+    for seen, loss in ((32, 1.0), (64, 3.0)):
+        reporter.add(32, seen, {"loss": loss})
+    reporter.report({"images": 64, "stage": 1}, skipped=1)
+    reporter.add(32, 96, {"loss": 5.0})
+    reporter.report({"images": 96, "stage": 2})
+    assert [record["loss"] for record in records] == [2.0, 5.0]
+    assert [record["stage"] for record in records] == [1, 2] and records[0]["skipped"] == 1
+    assert records[0]["images_per_second"] > 0
 
 
-def test_silent_glimpses_are_told_with_a_validation() -> None:
-    record = {"images": 640, "validation_error": 0.25, "silent_glimpses": 0}
-    assert describe(record, 1280).endswith("validation error 25.00%")
-    record["silent_glimpses"] = 3
-    for shown in (describe(record, 1280), figures(record)["validation"]):
-        assert shown.endswith("validation error 25.00%, glimpses that say nothing: 3")
+def test_silent_glimpses_are_told_with_a_validation(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = Lines()
+    lines.start(0, 1280)
+    for silent in (0, 3):
+        lines.write({"images": 640, "stage": 1, "validation_error": 0.25, "silent_glimpses": silent})
+    first, second = capsys.readouterr().out.splitlines()
+    assert first.endswith("validation error 25.00%")
+    assert second.endswith("validation error 25.00%, glimpses that say nothing: 3")
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs /proc")
+def test_shared_memory_of_dead_processes_is_cleared_and_that_of_others_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(distributed, "SHARED_MEMORY", tmp_path)
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    kept = {f"ocra-{os.getpid()}-abc", "ocra-notes", "ocra-x-y", "other-99999999-abc"}
+    for name in (*kept, f"ocra-{ended.pid}-abc"):
+        (tmp_path / name).touch()
+    name = distributed._reserve(4096)
+    assert name is not None and Path(name).stat().st_size == 4096
+    assert {path.name for path in tmp_path.iterdir()} == kept | {Path(name).name}
 
 
 def test_a_run_names_the_commit_of_the_whole_package_and_its_changes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     package = tmp_path / "ocra"
-    file = package / "training" / "summary.py"
+    file = package / "training" / "logging.py"
     file.parent.mkdir(parents=True)
-    shutil.copy(summary.__file__, file)
-    monkeypatch.setattr(summary, "__file__", str(file))
+    shutil.copy(logging.__file__, file)
+    monkeypatch.setattr(logging, "__file__", str(file))
 
     def git(*arguments: str) -> str:
         who = ["-c", "user.name=a", "-c", "user.email=a@b.c"]
@@ -362,8 +346,8 @@ def test_a_run_names_the_commit_of_the_whole_package_and_its_changes(
     (package / "model.py").write_text("x = 1\n")
     git("add", ".")
     git("commit", "-q", "-m", "the model, outside the folder of the loop")
-    assert summary.commit() == git("rev-parse", "HEAD")
+    assert logging.commit() == git("rev-parse", "HEAD")
     (package / "model.py").write_text("x = 2\n")
-    assert summary.commit() == git("rev-parse", "HEAD") + " with changes"
-    monkeypatch.setattr(summary, "__file__", str(tmp_path.parent / "elsewhere" / "training" / "summary.py"))
-    assert summary.commit() is None
+    assert logging.commit() == git("rev-parse", "HEAD") + " with changes"
+    monkeypatch.setattr(logging, "__file__", str(tmp_path.parent / "elsewhere" / "training" / "logging.py"))
+    assert logging.commit() is None
