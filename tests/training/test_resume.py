@@ -12,17 +12,95 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tiny_runs import finish, losses, run, same_weights, start, tiny, wait_for_images, write_config
+from tiny_runs import (
+    LONGER,
+    TINY,
+    finish,
+    losses,
+    run,
+    same_weights,
+    start,
+    tiny,
+    wait_for_images,
+    write_config,
+)
 
 import ocra
 from ocra.cli.main import main
 from ocra.errors import OcraError
+from ocra.experiment import Experiment
+from ocra.training import trainer
 from ocra.training.checkpoint import Checkpoints
 from ocra.training.distributed import PeerLost
 from ocra.training.logging import read_log
-from ocra.training.trainer import Run
+from ocra.training.trainer import Trainer
 
-pytestmark = pytest.mark.needs("posix")
+pytestmark = pytest.mark.skipif(os.name == "nt", reason="needs POSIX signals")
+
+# The stages of LONGER, a few steps each.
+SHORT = replace(LONGER.scaled(32 * 8), run=TINY.run)
+
+
+def train(experiment: Experiment, folder: Path | str) -> dict:
+    return ocra.train(experiment, folder, processes=1, quiet=True)
+
+
+def interrupt_at(patch: pytest.MonkeyPatch, method: str, call: int) -> None:
+    """Press Ctrl-C as a method of the run is called for the nth time."""
+    right, calls = getattr(Trainer, method), iter(range(1, 10_000))
+
+    def interrupted(self: Trainer, *arguments: object, **options: object) -> object:
+        if next(calls) == call:
+            signal.raise_signal(signal.SIGINT)
+        return right(self, *arguments, **options)
+
+    patch.setattr(Trainer, method, interrupted)
+
+
+def stopped_at(experiment: Experiment, folder: Path | str, method: str, call: int) -> None:
+    """Train, and be interrupted as a method of the run is called for the nth time."""
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        interrupt_at(patch, method, call)
+        train(experiment, folder)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The short run through all stages, never stopped."""
+    folder = tmp_path_factory.mktemp("whole") / "run"
+    assert [stage.steps for stage in SHORT.stages] == [3, 5]
+    train(SHORT, folder)
+    return folder
+
+
+@pytest.mark.parametrize("step", range(1, 9))
+def test_a_run_resumes_exactly_from_every_step_of_every_stage(
+    step: int, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before, at and after the border of two stages, of which the second scales the attention layers, once."""
+    stopped_at(SHORT, tmp_path / "run", "step", step)
+    saved = Checkpoints(tmp_path / "run" / "checkpoints").load()
+    assert saved is not None and saved.state["step"] == step and saved.state["stage"] == (step > 3)
+    assert any(name.startswith("shampoo.") for name in saved.tensors) == (step > 3)
+    begun: list[float] = []
+    right = trainer.begin_stage
+    monkeypatch.setattr(
+        trainer,
+        "begin_stage",
+        lambda model, stage: (begun.append(stage.attention_scale), right(model, stage)),
+    )
+    ocra.resume(tmp_path / "run", quiet=True)
+    assert begun == ([0.5] if step <= 3 else [])
+    assert same_weights(whole, tmp_path / "run")
+
+
+def test_a_run_that_has_not_made_a_step_is_resumed_with_as_many_processes(tmp_path: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(
+            "ocra.training.trainer.StopSignals.__enter__", lambda _: signal.raise_signal(signal.SIGINT)
+        )
+        train(tiny(images=32), tmp_path / "run")
+    assert ocra.resume(tmp_path / "run", quiet=True)["processes"] == 1
 
 
 @pytest.mark.slow
@@ -88,7 +166,7 @@ def test_a_broken_newest_checkpoint_is_passed_over_and_only_one_process_writes_a
     wait_for_images(process, folder, 32 * 10)
     assert main(["train", "--resume", str(folder)]) == 1
     assert "Another process is training in" in capsys.readouterr().err
-    wait_for_images(process, folder, 32 * 60)
+    wait_for_images(process, folder, 32 * 70)
     process.kill()
     finish(process)
     newest = Checkpoints(folder / "checkpoints").paths()[0]
@@ -101,56 +179,48 @@ def test_a_broken_newest_checkpoint_is_passed_over_and_only_one_process_writes_a
 def test_a_validation_that_was_not_made_is_made_up_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    experiment = tiny(validate_every_images=320)
-    ocra.train(experiment, tmp_path / "whole", processes=1, quiet=True)
+    experiment = tiny(images=640, run={"validate_every_images": 320, "checkpoint_minutes": 1e-9})
+    train(experiment, tmp_path / "whole")
+    right = Trainer.validate
 
-    def lost(self: Run, *_: object) -> None:
-        raise PeerLost("Another process of this run has ended.")
+    def lost(self: Trainer) -> None:
+        if self.progress.images == 320:
+            self.save()
+            raise PeerLost("Another process of this run has ended.")
+        right(self)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Run, "score", lost)
+        patch.setattr(Trainer, "validate", lost)
         with pytest.raises(PeerLost, match=r"Saved at 320 images; continue with: ocra train --resume"):
-            ocra.train(experiment, tmp_path / "stopped", processes=1, quiet=True)
+            train(experiment, tmp_path / "stopped")
     ocra.resume(tmp_path / "stopped", quiet=True)
     curves = [
         [(record["images"], record["validation_error"]) for record in read_log(tmp_path / name / "log.jsonl")
          if "validation_error" in record]
         for name in ("whole", "stopped")
     ]  # fmt: skip
-    assert curves[0] == curves[1] and len(curves[0]) == 4
+    assert curves[0] == curves[1] and len(curves[0]) == 2
     assert same_weights(tmp_path / "whole", tmp_path / "stopped")
 
 
-def test_a_run_whose_files_were_changed_is_refused_with_a_sentence(tmp_path: Path) -> None:
+def test_a_run_whose_model_was_changed_is_refused_with_a_sentence(tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    ocra.train(tiny(images=64), folder, processes=1, quiet=True)
-    (folder / "summary.json").write_text("{")
-    with pytest.raises(OcraError, match=r"summary\.json is not valid JSON"):
-        ocra.resume(folder, quiet=True)
+    train(tiny(images=64), folder)
     (folder / "summary.json").unlink()
-    write_config(folder / "config.json", replace(tiny(images=128), model=replace(tiny().model, hidden=32)))
-    with pytest.raises(OcraError, match=r"does not fit the model of its config\.json \(.* differs\)"):
+    write_config(folder / "config.json", replace(tiny(images=128), model=replace(TINY.model, hidden=32)))
+    with pytest.raises(OcraError, match=r"does not fit its config\.json \(.* differs\)"):
         ocra.resume(folder, quiet=True)
 
 
 @pytest.mark.slow
-def test_a_compiled_run_is_resumed_exactly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Two glimpses, so that gradients are gathered. Validation in between must not change which compiled code
-    # training goes on with.
-    small = replace(tiny().model, glimpses=2, filters=4, hidden=16, primary_capsules=4)
-    experiment = replace(tiny(images=32 * 12, validate_every_images=32 * 4, compile=True), model=small)
-    ocra.train(experiment, tmp_path / "whole", processes=1, quiet=True)
-    step = Run.step
-
-    def interrupted(self: Run, stop: bool) -> bool:
-        if self.progress.step == 5:
-            os.kill(os.getpid(), signal.SIGINT)
-        return step(self, stop)
-
-    monkeypatch.setattr(Run, "step", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        ocra.train(experiment, tmp_path / "stopped", processes=1, quiet=True)
-    monkeypatch.undo()
+def test_a_compiled_run_is_resumed_exactly(tmp_path: Path) -> None:
+    # Two glimpses, so that gradients are deferred; a selection, so that passes without gradients are compiled too.
+    # Validation in between must not change which compiled code training goes on with.
+    small = replace(TINY.model, filters=4, hidden=16, primary_capsules=4)
+    experiment = tiny(images=32 * 12, select=2, run={"validate_every_images": 32 * 4, "compile": True})
+    experiment = replace(experiment, model=small)
+    train(experiment, tmp_path / "whole")
+    stopped_at(experiment, tmp_path / "stopped", "step", 6)
     assert ocra.resume(tmp_path / "stopped", quiet=True)["step"] == 12
     assert same_weights(tmp_path / "whole", tmp_path / "stopped")
 
@@ -159,64 +229,25 @@ def test_a_run_goes_on_from_anywhere_and_without_the_weights_it_began_with(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    ocra.train(tiny(images=32, validate_every_images=32), "first", processes=1, quiet=True)
-    experiment = tiny(images=320, start_from="first")
-    ocra.train(experiment, "whole", processes=1, quiet=True)
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        interrupt_at(patch, "step", 5)
-        ocra.train(experiment, "stopped", processes=1, quiet=True)
-    stopped = tmp_path / "stopped"
-    assert json.loads((stopped / "config.json").read_text())["training"]["start_from"] == str(
-        tmp_path / "first"
-    )
+    train(tiny(images=32, run={"validate_every_images": 32}), "first")
+    experiment = tiny(images=320, init_from="first")
+    train(experiment, "whole")
+    stopped_at(experiment, "stopped", "step", 5)
     (tmp_path / "first").rename(tmp_path / "gone")
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
-    leftover = stopped / "checkpoints" / ".000000000064.safetensors.x.part.safetensors"
+    leftover = tmp_path / "stopped" / "checkpoints" / ".000000000064.safetensors.x.part.safetensors"
     leftover.write_text("of a process that was killed while it wrote")
-    ocra.resume(stopped, quiet=True)
-    assert same_weights(tmp_path / "whole", stopped)
+    ocra.resume(tmp_path / "stopped", quiet=True)
+    assert same_weights(tmp_path / "whole", tmp_path / "stopped")
     assert not leftover.exists()
 
 
-@pytest.mark.parametrize("moment", ["validate", "test"])
-def test_a_signal_at_the_end_of_a_run_is_not_swallowed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
-) -> None:
-    experiment = tiny(images=320)
-    ocra.train(experiment, tmp_path / "whole", processes=1, quiet=True)
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        interrupt_at(patch, moment, 1)
-        ocra.train(experiment, tmp_path / "stopped", processes=1, quiet=True)
+@pytest.mark.parametrize("moment", ["validate", "finish"])
+def test_a_signal_at_the_end_of_a_run_is_not_swallowed(tmp_path: Path, moment: str) -> None:
+    experiment = tiny(images=96)
+    train(experiment, tmp_path / "whole")
+    stopped_at(experiment, tmp_path / "stopped", moment, 1)
     assert not (tmp_path / "stopped" / "summary.json").exists()
     ocra.resume(tmp_path / "stopped", quiet=True)
     assert same_weights(tmp_path / "whole", tmp_path / "stopped")
-
-
-def interrupt_at(patch: pytest.MonkeyPatch, method: str, call: int) -> None:
-    """Press Ctrl-C as a method of the run is called for the nth time."""
-    right, calls = getattr(Run, method), iter(range(1, 10_000))
-
-    def interrupted(self: Run, *arguments: object, **options: object) -> object:
-        if next(calls) == call:
-            signal.raise_signal(signal.SIGINT)
-        return right(self, *arguments, **options)
-
-    patch.setattr(Run, method, interrupted)
-
-
-def test_weights_that_find_no_room_cost_a_warning(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    right, calls = ocra.OCRA.save_pretrained, iter(range(100))
-
-    def full_at_first(*arguments: object, **options: object) -> None:
-        if next(calls) == 0:
-            raise OSError(28, "No space left on device")
-        right(*arguments, **options)
-
-    monkeypatch.setattr(ocra.OCRA, "save_pretrained", full_at_first)
-    summary = ocra.train(tiny(), tmp_path / "run", processes=1)
-    assert "warning: The best weights could not be saved" in capsys.readouterr().out
-    assert summary["best_images"] == summary["images"] == 1280
-    assert (tmp_path / "run" / "weights" / "best" / "model.safetensors").is_file()

@@ -336,7 +336,12 @@ class Trainer:
                 rank,
             )
             for name, (shape, dtype) in shapes.items():
-                value = own[name].clone() if own else torch.empty(shape, dtype=getattr(torch, dtype))
+                # Contiguous, for messages are made of memory, in whatever format that is.
+                value = (
+                    own[name].clone(memory_format=torch.contiguous_format)
+                    if own
+                    else torch.empty(shape, dtype=getattr(torch, dtype))
+                )
                 kept[name] = group.broadcast(value, rank)
         return kept
 
