@@ -41,8 +41,8 @@ pytestmark = pytest.mark.skipif(os.name == "nt", reason="needs POSIX signals")
 SHORT = replace(LONGER.scaled(32 * 8), run=TINY.run)
 
 
-def train(experiment: Experiment, folder: Path | str) -> dict:
-    return ocra.train(experiment, folder, processes=1, quiet=True)
+def train(experiment: Experiment, folder: Path | str, processes: int = 1) -> dict:
+    return ocra.train(experiment, folder, processes=processes, quiet=True)
 
 
 def interrupt_at(patch: pytest.MonkeyPatch, method: str, call: int) -> None:
@@ -57,11 +57,13 @@ def interrupt_at(patch: pytest.MonkeyPatch, method: str, call: int) -> None:
     patch.setattr(Trainer, method, interrupted)
 
 
-def stopped_at(experiment: Experiment, folder: Path | str, method: str, call: int) -> None:
-    """Train, and be interrupted as a method of the run is called for the nth time."""
+def stopped_at(
+    experiment: Experiment, folder: Path | str, method: str, call: int, processes: int = 1
+) -> None:
+    """Train, and be interrupted as a method of the run is called for the nth time; a step is still finished then."""
     with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
         interrupt_at(patch, method, call)
-        train(experiment, folder)
+        train(experiment, folder, processes)
 
 
 @pytest.fixture(scope="module")
@@ -73,12 +75,12 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("step", range(1, 9))
+@pytest.mark.parametrize("step", range(2, 9))
 def test_a_run_resumes_exactly_from_every_step_of_every_stage(
     step: int, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Before, at and after the border of two stages, of which the second scales the attention layers, once."""
-    stopped_at(SHORT, tmp_path / "run", "step", step)
+    stopped_at(SHORT, tmp_path / "run", "step", step - 1)
     saved = Checkpoints(tmp_path / "run" / "checkpoints").load()
     assert saved is not None and saved.state["step"] == step and saved.state["stage"] == (step > 3)
     assert any(name.startswith("shampoo.") for name in saved.tensors) == (step > 3)
@@ -92,6 +94,14 @@ def test_a_run_resumes_exactly_from_every_step_of_every_stage(
     ocra.resume(tmp_path / "run", quiet=True)
     assert begun == ([0.5] if step <= 3 else [])
     assert same_weights(whole, tmp_path / "run")
+
+
+def test_two_processes_resume_exactly_in_every_stage(tmp_path: Path) -> None:
+    train(SHORT, tmp_path / "whole", 2)
+    for step in (2, 3, 6):
+        stopped_at(SHORT, tmp_path / f"{step}", "step", step - 1, processes=2)
+        assert ocra.resume(tmp_path / f"{step}", quiet=True)["processes"] == 2
+        assert same_weights(tmp_path / "whole", tmp_path / f"{step}")
 
 
 def test_a_run_that_has_not_made_a_step_is_resumed_with_as_many_processes(tmp_path: Path) -> None:

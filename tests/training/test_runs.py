@@ -44,7 +44,8 @@ def test_a_tiny_model_learns_glyph_digits(tmp_path: Path) -> None:
 
 STAGES = (
     Stage(
-        128, batch_size=32, lr=1e-3, shampoo_lr=0.0, glimpses=(1, 2), spread=(0.2, 1.0), attention_supervision=(2.0, 0.0)
+        128, batch_size=32, lr=1e-3, shampoo_lr=0.0, glimpses=(1, 2), spread=(0.2, 1.0),
+        attention_supervision=(2.0, 0.0),
     ),
     Stage(64, batch_size=16, lr=1e-3, shampoo_lr=0.0, reconstruction=5.0, select=2),
 )  # fmt: skip
