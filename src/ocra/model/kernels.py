@@ -171,7 +171,8 @@ class DeferredWeightGradients:
     Left to itself, autograd makes a gradient as large as each weight matrix at every glimpse and adds them up, which
     is bound by memory. Here a glimpse multiplies by weights that ask for no gradient and adds zeros that do. What
     arrives at the zeros of all glimpses, times the inputs of all glimpses, is the gradient of the weights: the same
-    sums in another order. First derivatives only.
+    sums in another order. First derivatives only. Where a weight has a gradient already, that is overwritten, not
+    added to: it need not be set to zero before.
     """
 
     def __init__(
@@ -209,7 +210,8 @@ class _ZerosForWeights(torch.autograd.Function):
         batch: int,
         *weights: Tensor,
     ) -> Tensor:
-        ctx.inputs, ctx.precision = inputs, precision  # the inputs are filled in while the pass is made
+        ctx.inputs = inputs  # filled in while the pass is made
+        ctx.precision, ctx.weights = precision, weights
         return weights[0].new_zeros(glimpses, batch, len(weights[0]))
 
     @staticmethod
@@ -217,16 +219,18 @@ class _ZerosForWeights(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         outputs = gradient.to(ctx.precision)
 
-        def of_weight(inputs: list[Tensor]) -> Tensor:
+        def of_weight(weight: Tensor, inputs: list[Tensor]) -> Tensor | None:
             # A matrix that met a state of zeros at the first glimpse has one input less than there are glimpses.
             met = outputs[len(outputs) - len(inputs) :].flatten(0, 1)
-            return (met.t() @ torch.cat(inputs).to(ctx.precision)).to(gradient.dtype)
+            product = met.t() @ torch.cat(inputs).to(ctx.precision)
+            if weight.grad is None:
+                return product.to(weight.dtype)
+            weight.grad.copy_(product)
+            return None
 
-        wanted = ctx.needs_input_grad[4:]
-        products = [
-            of_weight(inputs) if asked else None for inputs, asked in zip(ctx.inputs, wanted, strict=True)
-        ]
-        return None, None, None, None, *products
+        asked = ctx.needs_input_grad[4:]
+        given = zip(ctx.weights, ctx.inputs, asked, strict=True)
+        return None, None, None, None, *(of_weight(*pair) if wanted else None for *pair, wanted in given)
 
 
 def compiled_or_eager(function: Callable[..., Result]) -> Callable[..., Result]:

@@ -390,10 +390,16 @@ class OCRA(nn.Module):
         outputs = [layer(part) for layer, part in zip(self.readouts, spans, strict=True)]
         return at_least_float32(torch.stack(outputs, 1))
 
+    def deferred_weights(self, glimpses: int) -> list[Tensor]:
+        """The weights whose gradients a training pass of so many glimpses defers, and overwrites."""
+        if not self.defer_weight_gradients or glimpses == 1:
+            return []
+        return [matrix for matrix in self.large_matrices() if matrix is not None]
+
     def _deferred(self, images: Tensor, glimpses: int) -> DeferredWeightGradients | None:
         """The deferred weight gradients of this pass, if they are asked for, needed and possible."""
         lowered = torch.is_autocast_enabled(images.device.type)
-        if not self.defer_weight_gradients or not torch.is_grad_enabled() or glimpses == 1 or lowered:
+        if not torch.is_grad_enabled() or lowered or not self.deferred_weights(glimpses):
             return None
         encoder_ih, encoder_hh, decoder_ih, decoder_hh, primary, patch = self.large_matrices()
         assert encoder_hh is not None and decoder_hh is not None

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -13,9 +14,9 @@ from ocra.experiment import Stage
 from ocra.model.ocra import OCRA
 from ocra.training.distributed import Group
 
-COVARIANCE_EVERY = 4
+COVARIANCE_EVERY = 8
 """Steps between two updates of the covariance of the gradients' columns."""
-ROOT_EVERY = 20
+ROOT_EVERY = 40
 """Steps between two inverse roots of it; at first each update is followed by one."""
 DIRECTION_EVERY = 2
 """Steps taken in one direction: the momentum hardly turns between two, and its product with the root is dear."""
@@ -37,13 +38,16 @@ class Shampoo(torch.optim.Optimizer):
         params: Iterable[Any],
         lr: float = 0.015,
         momentum: float = 0.9,
-        decay: float = 0.9,
+        decay: float = 0.8,
         floor: float = 1e-5,
+        precision: torch.dtype = torch.float32,
     ) -> None:
-        """decay: of the mean of MᵀM. floor: smallest eigenvalue of it that counts, as a share of the largest."""
-        super().__init__(
-            params, {"lr": lr, "momentum": momentum, "decay": decay, "floor": floor, "blocks": 1}
-        )
+        """decay: of the mean of MᵀM. floor: smallest eigenvalue of it that counts, as a share of the largest.
+
+        precision: of the product that makes the direction; the covariance needs all 32 bits.
+        """
+        defaults = {"lr": lr, "momentum": momentum, "decay": decay, "floor": floor, "blocks": 1}
+        super().__init__(params, {**defaults, "precision": precision})
         for group in self.param_groups:
             for parameter in group["params"]:
                 columns = parameter.shape[1]
@@ -75,7 +79,8 @@ class Shampoo(torch.optim.Optimizer):
             if step % ROOT_EVERY == 0 or step < ROOT_EVERY:
                 state["root"].copy_(inverse_root(covariance, group["floor"]))
         if step % DIRECTION_EVERY == 0:
-            torch.mm(momentum, state["root"], out=state["direction"])
+            product = momentum.to(group["precision"]) @ state["root"].to(group["precision"])
+            state["direction"].copy_(product)
             blocks = state["direction"].unflatten(0, (group["blocks"], -1))
             norms = blocks.flatten(1).norm(dim=1).clamp(min=1e-20)
             blocks.mul_((blocks.shape[1] ** 0.5 / norms)[:, None, None])
@@ -149,6 +154,13 @@ class FlatParameters:
             for name, value in self.parameters.items()
         }
 
+    def zero_gradients(self, but_for: Collection[Tensor] = ()) -> None:
+        """Set the gradients to zero, but for those of some parameters, which the backward pass overwrites."""
+        kept = {id(parameter) for parameter in but_for}
+        torch._foreach_zero_(
+            [p.grad for p in self.parameters.values() if id(p) not in kept and p.grad is not None]
+        )
+
     def owned(self) -> dict[str, nn.Parameter]:
         """The parameters that this process updates."""
         return {name: value for name, value in self.parameters.items() if self.owner[name] == self.group.rank}
@@ -216,6 +228,7 @@ class Optimisers:
     """Adam, and Shampoo for the large matrices, over the parameters that this process owns."""
 
     def __init__(self, model: OCRA, flat: FlatParameters, shampoo: bool) -> None:
+        precision = torch.float32 if flat.bf16 is None else torch.bfloat16
         self.flat, self.uses_shampoo = flat, shampoo
         matrices = shampoo_blocks(model) if shampoo else {}
         attention = ("read_attention.", "write_attention.")
@@ -235,7 +248,10 @@ class Optimisers:
         ]
         self.named = {
             name: kind([group for group in groups if group["params"]])
-            for name, kind, groups in (("adam", Adam, adam), ("shampoo", Shampoo, large))
+            for name, kind, groups in (
+                ("adam", Adam, adam),
+                ("shampoo", partial(Shampoo, precision=precision), large),
+            )
             if any(group["params"] for group in groups)
         }
 

@@ -77,6 +77,8 @@ class Trainer:
         self.flat = FlatParameters(self.model, group)
         state = group.broadcast_json(checkpoint.state if checkpoint else {})
         self.progress = Progress(**{**state, "processes": group.size})
+        if experiment.run.precision == "bf16":
+            self.use_bf16()
         self.optimisers = Optimisers(
             self.model, self.flat, uses_shampoo(experiment.stages[self.progress.stage])
         )
@@ -84,8 +86,6 @@ class Trainer:
             self.restore(checkpoint)
         self.commit = None if folder is None else commit()  # now, for the source may change while it runs
         self.model.defer_weight_gradients = True
-        if experiment.run.precision == "bf16":
-            self.use_bf16()
         if experiment.run.compile:
             self.model.compile_step()
         self.timer = Timer()
@@ -147,7 +147,7 @@ class Trainer:
         batch = self.next_batch(now)
         self.timer.lap("batch")
 
-        flat.gradient.zero_()
+        flat.zero_gradients(but_for=self.model.deferred_weights(now.glimpses))
         trace = self.model(
             batch.images, glimpses=now.glimpses, attended=experiment.loss.needs_attended, record=supervised
         )
@@ -373,7 +373,7 @@ class Trainer:
                 places[name].copy_(value)
             elif name == "random_state":
                 torch.set_rng_state(value)
-        group.barrier()
+        flat.publish()
 
     def save_weights(self, which: str) -> None:
         """Write the weights the model holds where others can load them."""
