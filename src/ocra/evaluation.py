@@ -129,6 +129,7 @@ def evaluate(
     seed: int = 0,
     images: int | None = None,
     glimpses: int | None = None,
+    until: float | None = None,
     routings: int | None = None,
     lesion: Lesion | None = None,
     windows: Windows | None = None,
@@ -150,7 +151,7 @@ def evaluate(
     images: how many; the whole split by default. Fewer are a fixed random sample without repetition, the same for
     every model and machine, and 1,000 are among the 2,000: not the first ones, because the first half of MNIST's test
     digits is harder than the second.
-    glimpses, routings, lesion, windows: interventions, as in `OCRA.forward`, the same for all images.
+    glimpses, until, routings, lesion, windows: interventions, as in `OCRA.forward`, the same for all images.
     device: cpu, cuda or mps, where the model is moved to. threads: how many batches at once on a CPU; 0 takes one
     for each core. trials: keep what happened with each image. on_progress: called with the number of images scored
     since its last call and that of all.
@@ -163,7 +164,7 @@ def evaluate(
     network: Any = load(model, device) if named else move(model, device)  # type: ignore[arg-type]
     source = task_for(network, task, split, seed, **settings)
     indices = sample(source, images)
-    interventions = given(glimpses=glimpses, routings=routings, lesion=lesion, windows=windows)
+    interventions = given(glimpses=glimpses, until=until, routings=routings, lesion=lesion, windows=windows)
     _check_takes(network, interventions)
     if named and not trials and len(indices) * (glimpses or network.config.glimpses) >= WORTH_COMPILING:
         network.compile_step()
@@ -407,8 +408,8 @@ def make_trials(
             tuple(item.label for item in found[k]),
             not wrong[k],
             min((item.confidence for item in found[k]), default=0.0),
-            trace.capsule_lengths.shape[1],
+            (took := trace.glimpses_of(k)),
             dict(zip(names, scores[k], strict=True)),
-            tuple(map(tuple, looks[k])) if looks else (),
+            tuple(map(tuple, looks[k][:took])) if looks else (),
             tuple((names[label], *box) for label, box in boxes if label >= 0),
         )

@@ -12,44 +12,12 @@ from torch import Tensor
 
 from ocra.config import AnswerRule, ModelConfig
 from ocra.data.task import Batch
+from ocra.model.deciding import predicted_counts
 from ocra.model.trace import Trace
 
-# A class counts n times if its score is above n − 0.2 ("1.8, conservatively selected", the paper).
-REPEAT_MARGIN = 0.2
 # A glimpse whose longest capsule is shorter on average adds next to nothing to any score.
 SILENT_LENGTH = 0.02
 NONE = "none"
-
-
-def predicted_counts(scores: Tensor, rule: AnswerRule) -> Tensor:
-    """How often each class is said to occur: float [batch, classes] from scores [batch, classes].
-
-    With two objects: if the highest score is at least 1.8, two of that class, else the two highest (the paper's
-    rule). A class that is chosen by the toss of a coin, because another one with the same score is not chosen or
-    is said to occur another number of times, is not counted at all: no luck.
-    """
-    if rule.objects is None:
-        # The margin loss never holds a class that is there down to its count, so one that occurs at most once
-        # may well score three.
-        return (scores + 0.5).floor().clamp(min=0, max=None if rule.repeats else 1)
-    left = scores.new_full((len(scores), 1), rule.objects)
-    remaining = scores.clone()
-    said = []
-    for _ in range(min(rule.objects, scores.shape[1])):
-        highest, chosen = remaining.max(1, keepdim=True)
-        times = (highest + REPEAT_MARGIN).floor().clamp(min=1) if rule.repeats else torch.ones_like(highest)
-        times = torch.minimum(times, left)
-        said.append((highest, chosen, times))
-        left = left - times
-        # A class is spent once chosen, and once all objects are named the others keep their place in `remaining`.
-        remaining = torch.where(times > 0, remaining.scatter(1, chosen, -math.inf), remaining)
-    highest, chosen, times = (torch.cat(column, 1) for column in zip(*said, strict=True))
-    counts = torch.zeros_like(scores).scatter(1, chosen, times)
-    best_left_out = torch.where(counts > 0, -math.inf, scores).amax(1, keepdim=True)
-    same_score = highest[:, :, None] == highest[:, None, :]
-    tossed = (same_score & (times[:, :, None] != times[:, None, :])).any(2)
-    counts = counts.scatter(1, chosen, torch.where(tossed, 0, times))
-    return torch.where(scores > best_left_out, counts, 0)
 
 
 def wrong_images(predicted: Tensor, counts: Tensor) -> Tensor:
@@ -95,6 +63,7 @@ class ErrorCounter:
                 "wrong": (),
                 "squared_error": (),
                 "false_alarms": (),  # objects named that are not there
+                "taken": (),  # glimpses, by images that may stop early
                 "longest": (glimpses,),  # capsule of an object at each glimpse
                 "confusion": (classes, classes + 1),  # true class, answer; the last column is no answer
                 "pairs": (classes, classes),
@@ -122,6 +91,8 @@ class ErrorCounter:
         self.sums["wrong"] += wrong.sum()
         self.sums["squared_error"] += (trace.canvas - batch.images).square().mean((1, 2, 3)).sum().double()
         objects = trace.capsule_lengths[:, :, : trace.scores.shape[1]]
+        if trace.taken is not None:
+            self.sums["taken"] += trace.taken.sum()
         self.sums["longest"] += objects.amax(2).sum(0).double()
         if trace.readout is not None and batch.sequence is not None:
             self._add_numbers(trace.readout, batch.sequence, wrong)
@@ -196,7 +167,7 @@ class ErrorCounter:
 
         Of objects (digits of a house number): how many there were, were not named (misses) and were named without
         being there (false alarms); precision is the share of right ones among those named, recall that of named ones
-        among those there.
+        among those there. `mean_glimpses` is there if images could stop early.
         """
         images, wrong = float(self.sums["images"]), float(self.sums["wrong"])
         found, there = float(self.sums["confusion"].diagonal().sum()), float(self.sums["confusion"].sum())
@@ -212,6 +183,7 @@ class ErrorCounter:
             "precision": found / max(1.0, found + false_alarms),
             "recall": found / max(1.0, there),
             "reconstruction_mse": float(self.sums["squared_error"]) / images,
+            **({"mean_glimpses": float(self.sums["taken"]) / images} if self.sums["taken"] else {}),
         }
 
     @property

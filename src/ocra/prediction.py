@@ -121,6 +121,7 @@ def predict(
     invert: Invert = "auto",
     fit: Fit = "auto",
     glimpses: int | None = None,
+    until: float | None = None,
     routings: int | None = None,
     lesion: Lesion | None = None,
     windows: Windows | None = None,
@@ -130,14 +131,14 @@ def predict(
 
     model: a network, or the name or folder of its weights. images: a tensor with values in [0, 1], or files,
     patterns and folders. invert, fit: how a file becomes an image of the model, see `ocra.images.fitting.prepare`.
-    glimpses, routings, lesion, windows: interventions, as in `OCRA.forward`. device: cpu, cuda or mps.
+    glimpses, until, routings, lesion, windows: interventions, as in `OCRA.forward`. device: cpu, cuda or mps.
 
     The answer follows the rule saved with the model: so many objects with the highest scores, a class twice from
     a score of 1.8 on where classes may repeat; the readouts of a house number; or, where the number of objects is
     not known, every class as often as its rounded score says.
     """
     model = load(model, device)
-    interventions = given(glimpses=glimpses, routings=routings, lesion=lesion, windows=windows)
+    interventions = given(glimpses=glimpses, until=until, routings=routings, lesion=lesion, windows=windows)
     if isinstance(images, Tensor):
         return decode(run(model, images, **interventions), model.config, model.info)
     answers = []
@@ -238,7 +239,7 @@ def _file_name(source: Any) -> str:
 def run(model: OCRA, images: Tensor, **interventions: Any) -> Trace:
     """One recorded pass over images [batch, channels, height, width], values in [0, 1].
 
-    interventions: glimpses, routings, lesion, windows …, as in `OCRA.forward`.
+    interventions: glimpses, until, routings, lesion, windows …, as in `OCRA.forward`.
     """
     if (
         images.is_floating_point()
@@ -311,7 +312,7 @@ def _confidence(score: float, rejected: float) -> float:
 def _glimpses(
     trace: Trace, i: int, config: ModelConfig, info: ModelInfo, placement: Placement
 ) -> tuple[Glimpse, ...]:
-    """The glimpses of image i; a model without attention looks at the whole image each time."""
+    """The glimpses that image i took; a model without attention looks at the whole image each time."""
     assert trace.winners is not None, "decode needs a trace made with record=True"
     windows, lengths, names = (
         trace.read_windows,
@@ -319,7 +320,7 @@ def _glimpses(
         info.capsule_names(config),
     )
     made = []
-    for step, winner in enumerate(trace.winners[i].tolist()):
+    for step, winner in enumerate(trace.winners[i, : trace.glimpses_of(i)].tolist()):
         if windows is None:
             x, y, stride, sigma = (config.width - 1) / 2, (config.height - 1) / 2, float("nan"), float("nan")
             extent = max(config.width, config.height) - 1.0

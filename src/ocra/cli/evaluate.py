@@ -33,6 +33,7 @@ def score(
     out: Path | None = None,
     as_json: Annotated[bool, arg(name="json")] = False,
     glimpses: int | None = None,
+    until: float | None = None,
     routings: int | None = None,
     lesion: tuple[str, ...] = (),
     device: Device | None = None,
@@ -55,6 +56,7 @@ def score(
         out: Write a table with a row for each image: index, truth, answer, scores, windows, boxes (.csv).
         as_json: Print one JSON object; errors are fractions.
         glimpses: Number of glimpses, if not the one the model was trained with.
+        until: Stop at an image once its answer is so far ahead of the next class, in capsule lengths (0.5, say).
         routings: Number of routings, if not the model's own.
         lesion: Parts to silence: encoder-memory, decoder-memory, feedback, or numbers of object capsules.
         device: Where to compute: cpu, cuda or mps.
@@ -66,7 +68,7 @@ def score(
         endings(out, (".csv",))
     with _progress(shown=not as_json) as advance:
         result = evaluate(
-            weights, task, split=split, seed=seed, images=images, glimpses=glimpses, routings=routings,
+            weights, task, split=split, seed=seed, images=images, glimpses=glimpses, until=until, routings=routings,
             lesion=lesion_of(lesion), device=device, threads=threads, trials=out is not None, on_progress=advance,
             **given(**vars(settings)),
         )  # fmt: skip
@@ -97,6 +99,8 @@ def format_evaluation(result: Evaluation, weights: str) -> str:
         ("exact error", f"{figures['exact_error']:.2%}  (95 % interval {low:.2%} to {high:.2%})"),
         ("per-object error", f"{figures['object_error']:.2%}"),
     ]
+    if "mean_glimpses" in figures:
+        rows.append(("glimpses taken, mean", f"{figures['mean_glimpses']:.2f}"))
     if "output_error" in details:
         rows.append(("wrong among the outputs, 'no digit' included", f"{details['output_error']:.2%}"))
     if "reconstruction_mse" in figures:

@@ -32,6 +32,7 @@ def look(
     split: Split = "test",
     seed: int = 0,
     glimpses: int | None = None,
+    until: float | None = None,
     routings: int | None = None,
     lesion: tuple[str, ...] = (),
     invert: Invert = "auto",
@@ -60,6 +61,7 @@ def look(
         split: Part of the task that images are taken from.
         seed: Seed of the task's images.
         glimpses: Number of glimpses, if not the one the model was trained with.
+        until: Stop at an image once its answer is so far ahead of the next class, in capsule lengths (0.5, say).
         routings: Number of routings, if not the model's own.
         lesion: Parts to silence: encoder-memory, decoder-memory, feedback, or numbers of object capsules.
         invert: Turn light and dark of your image around. auto: when its background is light.
@@ -73,7 +75,8 @@ def look(
     model = load(weights, device, task)
     found = draw(
         model, image or task_for(model, task, split, seed, **chosen), out, index=index, grid=grid,
-        errors_only=errors_only, glimpses=glimpses, routings=routings, lesion=lesion_of(lesion), invert=invert, fit=fit,
+        errors_only=errors_only, glimpses=glimpses, until=until, routings=routings, lesion=lesion_of(lesion),
+        invert=invert, fit=fit,
     )  # fmt: skip
     if grid is None:
         said = ". ".join(filter(None, [found[0].answer, found[0].verdict]))

@@ -31,6 +31,7 @@ def predict(
     invert: Invert = "auto",
     fit: Fit = "auto",
     glimpses: int | None = None,
+    until: float | None = None,
     routings: int | None = None,
     lesion: tuple[str, ...] = (),
     device: Device | None = None,
@@ -55,6 +56,7 @@ def predict(
         fit: content: scale the ink to the size that digits have in training. whole: show all of the image.
             stretch: fill the model's image. auto: what suits the model's task.
         glimpses: Number of glimpses, if not the one the model was trained with.
+        until: Stop at an image once its answer is so far ahead of the next class, in capsule lengths (0.5, say).
         routings: Number of routings, if not the model's own.
         lesion: Parts to silence: encoder-memory, decoder-memory, feedback, or numbers of object capsules.
         device: Where to compute: cpu, cuda or mps.
@@ -62,7 +64,7 @@ def predict(
     if not images:
         raise UsageError("Name at least one image, for example: ocra predict photo.jpg")
     model = load(weights, device)
-    interventions = given(glimpses=glimpses, routings=routings, lesion=lesion_of(lesion))
+    interventions = given(glimpses=glimpses, until=until, routings=routings, lesion=lesion_of(lesion))
     named = set(images)
     files = [file for file in find_images(images) if file in named or not _is_own_figure(file, save)]
     # No figure may replace an image.

@@ -30,6 +30,7 @@ def scanpath(
     split: Split = "test",
     seed: int = 0,
     glimpses: int | None = None,
+    until: float | None = None,
     routings: int | None = None,
     lesion: tuple[str, ...] = (),
     duration: float = DURATION,
@@ -61,6 +62,7 @@ def scanpath(
         split: Part of the task that images are taken from.
         seed: Seed of the task's images.
         glimpses: Number of glimpses, if not the one the model was trained with.
+        until: Stop at an image once its answer is so far ahead of the next class, in capsule lengths (0.5, say).
         routings: Number of routings, if not the model's own.
         lesion: Parts to silence: encoder-memory, decoder-memory, feedback, or numbers of object capsules.
         duration: Seconds that each glimpse is said to last (.tsv and .npz).
@@ -83,13 +85,16 @@ def scanpath(
 
     paths = find_scanpaths(
         model, images or task_for(model, task, split, seed, **chosen), index=index, number=number,
-        glimpses=glimpses, routings=routings, lesion=lesion_of(lesion), invert=invert, fit=fit, on_error=on_error,
+        glimpses=glimpses, until=until, routings=routings, lesion=lesion_of(lesion), invert=invert, fit=fit,
+        on_error=on_error,
     )  # fmt: skip
     if paths:
         written = save_scanpaths(paths, out, duration)
         places = str(written[0]) if len(written) == 1 else f"{len(written)} files, {written[0]} …"
         count = "1 scanpath" if len(paths) == 1 else f"{len(paths)} scanpaths"
-        print(printable(f"Saved {count} of {len(paths[0].glimpses)} glimpses in {places}."))
+        taken = sorted({len(path.glimpses) for path in paths})
+        glimpses_said = "–".join(map(str, dict.fromkeys([taken[0], taken[-1]])))
+        print(printable(f"Saved {count} of {glimpses_said} glimpses in {places}."))
     if errors:
         total = len(errors) + len(paths)
         raise OcraError(f"{len(errors)} of {total} image{'s' * (total > 1)} could not be read.")

@@ -55,6 +55,7 @@ def scanpath(
     index: int = 0,
     number: int = 100,
     glimpses: int | None = None,
+    until: float | None = None,
     routings: int | None = None,
     lesion: Lesion | None = None,
     windows: Windows | None = None,
@@ -70,7 +71,7 @@ def scanpath(
         ocra.scanpath(model, ocra.MultiMNIST(split="test"), "scanpaths.npz", number=1000)
 
     model: a network, or the name or folder of its weights. images: files, patterns and folders, or a task, of which
-    `number` images from `index` on are taken. glimpses, routings, lesion, windows: interventions, as in
+    `number` images from `index` on are taken. glimpses, until, routings, lesion, windows: interventions, as in
     `OCRA.forward`. invert, fit: see `ocra.predict`. out, duration: see `save_scanpaths`. device: cpu, cuda or mps.
     on_error: called for each file that cannot be read, in place of raising.
     """
@@ -78,7 +79,7 @@ def scanpath(
         raise UsageError(f"The number of images must be at least 1, not {number}.")
     model = load(model, device)
     names = model.info.capsule_names(model.config)
-    interventions = given(glimpses=glimpses, routings=routings, lesion=lesion, windows=windows)
+    interventions = given(glimpses=glimpses, until=until, routings=routings, lesion=lesion, windows=windows)
     paths = []
     if isinstance(images, Task):
         for indices, batch in task_batches(images, index, number):
@@ -158,8 +159,8 @@ def to_tsv(path: Scanpath, duration: float = DURATION) -> str:
 def save_npz(paths: Sequence[Scanpath], out: Path, duration: float = DURATION) -> None:
     """Arrays under the names that pysaliency uses, and the names of the images.
 
-    xs, ys, ts [scanpaths, glimpses]: place in pixels, onset in seconds; ns [scanpaths]: number of the image
-    in `files`; subjects [scanpaths]: all 0, the model. To read them:
+    xs, ys, ts [scanpaths, glimpses]: place in pixels, onset in seconds, NaN after the last glimpse; ns [scanpaths]:
+    number of the image in `files`; subjects [scanpaths]: all 0, the model. To read them:
 
         data = dict(numpy.load("scanpaths.npz"))
         stimuli = pysaliency.FileStimuli([str(file) for file in data.pop("files")])
@@ -169,12 +170,13 @@ def save_npz(paths: Sequence[Scanpath], out: Path, duration: float = DURATION) -
     `files` has their names.
     """
     files = list(dict.fromkeys(path.image for path in paths))
-    places = np.array([[(g.x, g.y) for g in path.glimpses] for path in paths], dtype=np.float64)
-    places = places.reshape(len(paths), len(paths[0].glimpses) if paths else 0, 2)
+    places = np.full((len(paths), max((len(path.glimpses) for path in paths), default=0), 2), np.nan)
+    for k, path in enumerate(paths):
+        places[k, : len(path.glimpses)] = [(g.x, g.y) for g in path.glimpses]
     pixels = [
         path.pixels for path in {path.image: path for path in paths}.values() if path.pixels is not None
     ]
-    times = np.broadcast_to(np.arange(places.shape[1]) * duration, places.shape[:2])
+    times = np.where(np.isnan(places[..., 0]), np.nan, np.arange(places.shape[1]) * duration)
     arrays: dict[str, Any] = {
         "xs": places[..., 0],
         "ys": places[..., 1],

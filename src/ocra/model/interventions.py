@@ -150,6 +150,14 @@ class StepControl:
     winner: Tensor | None
     lesion: Lesion
 
+    def of_images(self, positions: Tensor) -> StepControl:
+        """The same for some images of the batch alone."""
+        window = None if self.window is None else Window(*(part[positions] for part in self.window))
+        jitter = None if self.jitter is None else self.jitter[positions]
+        return StepControl(
+            window, jitter, None if self.winner is None else self.winner[positions], self.lesion
+        )
+
     def window_instead_of(self, own: Window) -> Window:
         """The forced window where its numbers are not NaN, the model's own elsewhere; then the jitter."""
         center, stride, sigma = own

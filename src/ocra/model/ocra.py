@@ -16,6 +16,7 @@ from ocra.config import ModelConfig
 from ocra.errors import OcraError, UsageError
 from ocra.model.attention import Window, filter_banks, read, window_from_parameters, write
 from ocra.model.capsules import CapsuleLayer
+from ocra.model.deciding import check_until, look_until
 from ocra.model.interventions import Interventions, Lesion, StepControl
 from ocra.model.kernels import (
     DeferredWeightGradients,
@@ -143,6 +144,7 @@ class OCRA(nn.Module):
         images: Tensor,
         *,
         glimpses: int | None = None,
+        until: float | None = None,
         record: bool = False,
         attended: bool = False,
         windows: Windows | None = None,
@@ -154,6 +156,8 @@ class OCRA(nn.Module):
         """Look at images [batch, channels, height, width], values in [0, 1] (Pseudocode 1).
 
         glimpses, routings: other numbers than the config's. record: fill every field of the trace.
+        until: each image stops once its answer is so far ahead of the next class, see
+        `ocra.model.deciding.answer_margin`; `glimpses` is then the most it may take, `trace.taken` what it took.
         attended: fill `trace.attended`, which the masked reconstruction loss needs.
         windows, jitter, winners, lesion: interventions, see `ocra.model.interventions`.
         """
@@ -165,6 +169,9 @@ class OCRA(nn.Module):
                 f"This model makes one pass (model.recurrent is off): give glimpses=1, not {count}."
             )
         control = Interventions(windows, jitter, winners, lesion).prepare(images, count, self.config)
+        if until is not None:
+            until = check_until(until, readouts=self.config.readout_digits > 0)
+            return look_until(self, images, until, count, passes, record, attended or record, control)
         step = self._step if control is None else self.step
         deferred = self._deferred(images, count) if control is None else None
         state: State | None = None  # line 1: zeros
@@ -184,7 +191,7 @@ class OCRA(nn.Module):
                 )
             steps.append(now)
             state = now.state
-        return self._sum_up(steps, record)
+        return self.sum_up(steps, record)
 
     def step(
         self,
@@ -352,7 +359,7 @@ class OCRA(nn.Module):
             window, written = None, patch.unflatten(1, (channels, height, width))
         return relu(written) if self.config.rectify_writes else written, window
 
-    def _sum_up(self, steps: list[Step], record: bool) -> Trace:
+    def sum_up(self, steps: list[Step], record: bool) -> Trace:
         """Scores and canvas (lines 8 and 12) and, if asked for, the records of all steps side by side."""
         lengths = torch.stack([step.lengths for step in steps], 1)  # [batch, glimpses, objects]
         writes = torch.stack(

@@ -55,6 +55,12 @@ class Trace:
     """[batch, glimpses, channels, height, width]: the canvas after each step."""
     couplings: Tensor | None = None
     """[batch, glimpses, object capsules, primary capsules]; None for a model without capsules."""
+    taken: Tensor | None = None
+    """[batch]: how many glimpses each image took, for a pass with `until`; None where each took all."""
+
+    def glimpses_of(self, image: int) -> int:
+        """How many glimpses an image of the batch took."""
+        return self.capsule_lengths.shape[1] if self.taken is None else int(self.taken[image])
 
 
 for _record in (Windows, Trace):

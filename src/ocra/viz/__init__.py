@@ -35,6 +35,7 @@ def look(
     grid: int | None = None,
     errors_only: bool = False,
     glimpses: int | None = None,
+    until: float | None = None,
     routings: int | None = None,
     lesion: Lesion | None = None,
     windows: Windows | None = None,
@@ -50,7 +51,7 @@ def look(
     that the model gets wrong.
     out: figure to write, .png, .svg or .pdf, or animation, .gif or .webp; None draws nothing.
     grid: of a task, draw so many images at once: inputs above, reconstructions below, errors framed and listed.
-    glimpses, routings, lesion, windows: interventions, as in `OCRA.forward`. device: cpu, cuda or mps.
+    glimpses, until, routings, lesion, windows: interventions, as in `OCRA.forward`. device: cpu, cuda or mps.
     """
     if out is not None:
         endings(out, STILL if grid is not None else STILL + MOVING)
@@ -60,7 +61,7 @@ def look(
         raise UsageError("A grid, or errors only, can be drawn of the images of a task, not of one image.")
     model = load(model, device)
     name = model.info.name
-    interventions = given(glimpses=glimpses, routings=routings, lesion=lesion, windows=windows)
+    interventions = given(glimpses=glimpses, until=until, routings=routings, lesion=lesion, windows=windows)
     if isinstance(image, Task):
         title = f"{image.name} {image.split} image {{}} · {name}" if grid is None else "image {}"
         found = _look_at_task(model, image, index, grid or 1, errors_only, title, interventions)

@@ -1,0 +1,140 @@
+"""From scores to an answer, how clear it is, and passes that end once it is clear enough."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from ocra.config import AnswerRule
+from ocra.errors import OcraError, UsageError
+from ocra.model.attention import Window
+from ocra.model.interventions import Interventions
+from ocra.model.trace import Trace
+
+if TYPE_CHECKING:
+    from ocra.model.ocra import OCRA, State, Step
+
+# A class counts n times if its score is above n − 0.2 ("1.8, conservatively selected", the paper).
+REPEAT_MARGIN = 0.2
+NAMED_FROM = 0.5
+"""Where the number of objects is not known, a class is named from this score on."""
+
+
+def predicted_counts(scores: Tensor, rule: AnswerRule) -> Tensor:
+    """How often each class is said to occur: float [batch, classes] from scores [batch, classes].
+
+    With two objects: if the highest score is at least 1.8, two of that class, else the two highest (the paper's
+    rule). A class that is chosen by the toss of a coin, because another one with the same score is not chosen or
+    is said to occur another number of times, is not counted at all: no luck.
+    """
+    if rule.objects is None:
+        # The margin loss never holds a class that is there down to its count, so one that occurs at most once
+        # may well score three.
+        return (scores + NAMED_FROM).floor().clamp(min=0, max=None if rule.repeats else 1)
+    left = scores.new_full((len(scores), 1), rule.objects)
+    remaining = scores.clone()
+    said = []
+    for _ in range(min(rule.objects, scores.shape[1])):
+        highest, chosen = remaining.max(1, keepdim=True)
+        times = (highest + REPEAT_MARGIN).floor().clamp(min=1) if rule.repeats else torch.ones_like(highest)
+        times = torch.minimum(times, left)
+        said.append((highest, chosen, times))
+        left = left - times
+        # A class is spent once chosen, and once all objects are named the others keep their place in `remaining`.
+        remaining = torch.where(times > 0, remaining.scatter(1, chosen, -math.inf), remaining)
+    highest, chosen, times = (torch.cat(column, 1) for column in zip(*said, strict=True))
+    counts = torch.zeros_like(scores).scatter(1, chosen, times)
+    best_left_out = torch.where(counts > 0, -math.inf, scores).amax(1, keepdim=True)
+    same_score = highest[:, :, None] == highest[:, None, :]
+    tossed = (same_score & (times[:, :, None] != times[:, None, :])).any(2)
+    counts = counts.scatter(1, chosen, torch.where(tossed, 0, times))
+    return torch.where(scores > best_left_out, counts, 0)
+
+
+def answer_margin(scores: Tensor, rule: AnswerRule) -> Tensor:
+    """How far the answer is ahead of the next class: [batch] from scores [batch, classes].
+
+    The lowest score of an object that is answered, less the highest of a class that is not; a class that is named
+    twice has half its score for each. Where the number of objects is not known the next class has at least the half
+    from which on a class is named. An answer that names fewer objects than there are (ties) is not ahead: 0.
+    """
+    counts = predicted_counts(scores, rule)
+    named = counts > 0
+    lowest = torch.where(named, scores / counts.clamp(min=1), math.inf).amin(1)
+    next_best = torch.where(named, -math.inf, scores).amax(1).clamp(min=0 if rule.objects else NAMED_FROM)
+    whole = counts.sum(1) == rule.objects if rule.objects else named.any(1)
+    return torch.where(whole, lowest - next_best, 0)
+
+
+def look_until(
+    model: OCRA,
+    images: Tensor,
+    until: float,
+    glimpses: int,
+    routings: int,
+    record: bool,
+    attended: bool,
+    control: Interventions | None,
+) -> Trace:
+    """A pass in which each image stops once its answer is `until` ahead; at most so many glimpses.
+
+    Images that have stopped take no further part: the batch shrinks. In the trace what a stopped image did not do is
+    zero (capsule lengths, writes, glimpses), NaN (windows) or −1 (winners).
+    """
+    batch, classes = len(images), model.config.classes
+    going = torch.arange(batch, device=images.device)  # positions of the images that are still looked at
+    taken = torch.zeros(batch, dtype=torch.long, device=images.device)
+    scores = images.new_zeros(batch, classes)
+    state: State | None = None
+    steps: list[Step] = []
+    for t in range(glimpses):
+        if len(going) == 0:
+            steps.append(_each(lambda value, fill: torch.full_like(value, fill), steps[-1]))
+            continue
+        at_t = None if control is None else control.at(t).of_images(going)
+        now = model.step(images[going], state, routings, record, attended, at_t)
+        taken[going] += 1
+        scores = scores + now.lengths[:, :classes]
+        steps.append(_each(_Scatter(going, batch), now))
+        undecided = answer_margin(scores.detach(), model.info.answer) < until
+        going, scores = going[undecided], scores[undecided]
+        state = type(now.state)(*(part[undecided] for part in now.state))
+    return replace(model.sum_up(steps, record), taken=taken)
+
+
+class _Scatter:
+    """Puts the values of some images where these stand in the whole batch, and a fill elsewhere."""
+
+    def __init__(self, positions: Tensor, batch: int) -> None:
+        self.positions, self.batch = positions, batch
+
+    def __call__(self, value: Tensor, fill: float) -> Tensor:
+        blank = value.new_full((self.batch, *value.shape[1:]), fill)
+        return blank.index_copy(0, self.positions, value)
+
+
+def _each(change: Callable[[Tensor, float], Tensor], value: Any, fill: float = 0.0) -> Any:
+    """A step with each of its tensors changed; the second argument is what stands for nothing there."""
+    if isinstance(value, Tensor):
+        return change(value, fill if value.is_floating_point() else -1)
+    if isinstance(value, tuple):
+        fill = math.nan if isinstance(value, Window) else fill
+        return type(value)(*(_each(change, part, fill) for part in value))
+    return value
+
+
+def check_until(until: float, readouts: bool) -> float:
+    """The margin, if it is one; a number that is read digit by digit has none."""
+    if isinstance(until, bool) or not isinstance(until, int | float) or not 0 < until < math.inf:
+        raise UsageError(f"until must be a number above 0, such as 0.5, not {until!r}.")
+    if readouts:
+        raise OcraError(
+            "A house number is read digit by digit, each from glimpses of its own: it is not decided before the "
+            "last. Leave `until` out."
+        )
+    return float(until)
