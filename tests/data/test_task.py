@@ -1,7 +1,8 @@
 """What makes a task: its settings, its name, and where it is found."""
 
 import pickle
-from dataclasses import dataclass
+import sys
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,8 @@ from ocra.data import (
     task_of_model,
 )
 from ocra.errors import OcraError, UsageError
+from ocra.evaluation import evaluate
+from ocra.model.ocra import OCRA
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 OLD = {
@@ -95,7 +98,7 @@ def test_other_settings_are_refused_where_a_task_has_none_of_the_name() -> None:
     assert MultiMNIST.Config().with_settings(max_shift=6, root=None) == MultiMNIST.Config(max_shift=6)
     with pytest.raises(UsageError, match="The task svhn has no setting 'digits'; it has root, channels"):
         SVHN.Config().with_settings(digits="glyphs")
-    with pytest.raises(OcraError, match=r"no option task\.size"):
+    with pytest.raises(UsageError, match="The task multimnist has no setting 'size'"):
         MultiMNIST(size=30)
     with pytest.raises(UsageError, match="takes a MultiMNISTConfig"):
         MultiMNIST(ClutteredMNIST.Config())  # type: ignore[arg-type]
@@ -108,6 +111,28 @@ def test_a_task_of_ones_own_is_known_by_its_place() -> None:
     assert MoreDots.Config.task is MoreDots and Dots.Config.task is Dots
     assert pickle.loads(pickle.dumps(MoreDots.Config(side=4))).task is MoreDots
     assert Dots().answer_rule == AnswerRule(None) and Dots().config.side == 8
+
+
+def test_no_module_is_imported_because_weights_name_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "stranger.py").write_text("raise SystemExit('imported')\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    model = OCRA(ModelConfig(hidden=8, filters=2))
+    model.save_pretrained("weights", info=replace(model.info, task={"name": "stranger:Task"}))
+    model = OCRA.from_pretrained("weights")
+    with pytest.raises(UsageError, match="stranger:Task is not imported because weights name it"):
+        evaluate(model, images=1)
+    with pytest.raises(UsageError, match="is not imported"):
+        evaluate("weights", images=1)
+    with pytest.raises(UsageError, match="is not imported"):
+        task_of_model({"name": "stranger.py:Task"}, model.config)
+    assert "stranger" not in sys.modules
+    with pytest.raises(SystemExit, match="imported"):  # what the user names is
+        evaluate(model, "stranger:Task", images=1)
+    own = {"name": Dots.Config().name, "side": 5}
+    assert task_of_model(own, model.config) == Dots.Config(side=5), "a class that is there needs no import"
 
 
 def test_a_name_belongs_to_one_task() -> None:

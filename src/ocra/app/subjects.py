@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ocra.config import Preprocessing
 from ocra.data import Task, TaskConfig, make_task, task_config, task_names, task_of_model
-from ocra.errors import OcraError
+from ocra.errors import OcraError, UsageError
 from ocra.images.fitting import Invert, Placement, Prepared, prepare
 from ocra.images.reading import UserImage, read_image
 from ocra.model.ocra import OCRA
@@ -77,13 +77,20 @@ def from_upload(content: bytes, name: str) -> Subject:
 
 
 def task_of(model: OCRA) -> type[Task]:
-    """The task a model was trained on, or the likely one where nothing was saved."""
-    return task_of_model(model.info.task, model.config).task
+    """The task a model was trained on, or the likely one where nothing was saved or somebody's module is named."""
+    return _own_config(model).task
+
+
+def _own_config(model: OCRA) -> TaskConfig:
+    try:
+        return task_of_model(model.info.task, model.config)
+    except UsageError:  # the weights name a module, which is not imported for their sake
+        return task_of_model({}, model.config)
 
 
 def config_of(name: str, model: OCRA) -> TaskConfig:
     """The settings of a task: those the model was trained with if it is the model's own, else the usual ones."""
-    own = task_of_model(model.info.task, model.config)
+    own = _own_config(model)
     if name != own.name:
         if name not in task_names():
             raise OcraError(f"There is no task '{name}'.")

@@ -49,8 +49,10 @@ def likely_task(config: ModelConfig) -> type[Task]:
 def task_of_model(saved: dict[str, Any], config: ModelConfig, name: str | None = None) -> TaskConfig:
     """The task a network was trained on, or the one of this name, in the network's image size if it makes any size.
 
-    saved: its settings as they were saved with the weights; empty where nothing was.
+    saved: its settings as they were saved with the weights, for which no module is imported; empty where nothing was.
     """
+    if name:
+        get_task(name)  # imports what the user, and not a file, has named
     name = name or saved.get("name") or likely_task(config).name
-    own = {**saved, "name": name} if saved.get("name", name) == name else {"name": name}
-    return task_config(own, ignore_unknown=True).fitted_to(config.image_shape)
+    own = saved if saved.get("name", name) == name else {}
+    return task_config({**own, "name": name}, from_weights=True).fitted_to(config.image_shape)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -15,7 +15,7 @@ from torch import Tensor
 from ocra.config import AnswerRule, Preprocessing
 from ocra.data.digits import DIGIT_SIZE, DigitPool, digit_pool
 from ocra.data.random import Bits, integers, random_bits, uniforms
-from ocra.data.task import Annotations, Batch, DataSource, Task, TaskConfig, count_classes, register_task
+from ocra.data.task import Annotations, Batch, DataSource, Task, TaskConfig, register_task
 from ocra.errors import UsageError
 
 SIZE = 36
@@ -47,6 +47,11 @@ class ComposedConfig(TaskConfig):
     download: bool = False
     """Download MNIST where it is missing."""
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.digits not in SOURCES:
+            raise UsageError(f"There is no digit source '{self.digits}'; choose one of {', '.join(SOURCES)}.")
+
     @property
     def source(self) -> DataSource:
         return SOURCES[self.digits]
@@ -63,10 +68,7 @@ class ComposedTask(Task):
     class_names = tuple("0123456789")
     images_per_digit: int
 
-    def __init__(
-        self, config: ComposedConfig | None = None, split: str = "train", seed: int = 0, **settings: Any
-    ) -> None:
-        super().__init__(config, split, seed, **settings)
+    def open(self) -> None:
         self._length = self.images_per_digit * len(self.pool)
 
     @property
@@ -76,6 +78,42 @@ class ComposedTask(Task):
 
     def __len__(self) -> int:
         return self._length
+
+    def draw(
+        self,
+        chosen: NDArray[np.int64],
+        classes: NDArray[np.int64],
+        places: NDArray[np.int64],
+        side: int,
+        apart: bool,
+    ) -> NDArray[np.uint16]:
+        """The chosen digits [batch, objects], but those of class −1, with their corners at places [.., (x, y)].
+
+        All on one canvas [batch, 1, side, side], or apart [batch, objects, side, side].
+        """
+        canvas = np.zeros((len(chosen), chosen.shape[1] if apart else 1, side, side), np.uint16)
+        for position in range(chosen.shape[1]):
+            patches = self.pool.images[chosen[:, position]]
+            patches[classes[:, position] < 0] = 0
+            _paste(canvas[:, position if apart else 0], patches, *places[:, position].T)
+        return canvas
+
+    def as_batch(
+        self,
+        canvas: NDArray[np.uint16],
+        classes: NDArray[np.int64],
+        layers: NDArray[np.uint16] | None,
+        corners: NDArray[np.int64],
+    ) -> Batch:
+        """Canvases [batch, 1, height, width] and classes [batch, objects], −1 for none; layers if annotated."""
+        counts = (classes[:, :, None] == np.arange(len(self.class_names))).sum(axis=1).astype(np.float32)
+        known = None
+        if layers is not None:
+            boxes = np.concatenate([corners, np.full_like(corners, DIGIT_SIZE)], axis=2)
+            boxes[classes < 0] = 0
+            tensors = torch.from_numpy(boxes), torch.from_numpy(classes)
+            known = Annotations(_to_images(layers[:, :, None]), *tensors)
+        return Batch(_to_images(canvas), torch.from_numpy(counts), annotations=known)
 
 
 @dataclass(frozen=True)
@@ -134,25 +172,10 @@ class MultiMNIST(ComposedTask):
         corner = (SIZE - DIGIT_SIZE) // 2
         margin = max(0, max_shift - corner)
         places = shifts + corner + margin
-        layers = [
-            _blank(len(indices), SIZE + 2 * margin, SIZE + 2 * margin) for _ in range(2 if annotations else 1)
-        ]
-        for position in range(2):
-            patches = pool.images[chosen[:, position]]
-            patches[classes[:, position] < 0] = 0
-            _paste(
-                layers[position if annotations else 0],
-                patches,
-                places[:, position, 0],
-                places[:, position, 1],
-            )
         inside = slice(margin, margin + SIZE)
-        cut = np.stack(layers, axis=1)[:, :, inside, inside]
-        return Batch(
-            images=_to_images(cut.sum(axis=1, keepdims=True, dtype=np.uint16) if annotations else cut),
-            counts=count_classes(classes, len(self.class_names)),
-            annotations=_annotations(cut, places - margin, classes) if annotations else None,
-        )
+        drawn = self.draw(chosen, classes, places, SIZE + 2 * margin, annotations)[:, :, inside, inside]
+        canvas = drawn.sum(axis=1, keepdims=True, dtype=np.uint16) if annotations else drawn
+        return self.as_batch(canvas, classes, drawn if annotations else None, places - margin)
 
 
 def _of_another_class(
@@ -220,10 +243,8 @@ class ClutteredMNIST(ComposedTask):
     answer_rule = AnswerRule(2)
     images_per_digit = 3
 
-    def __init__(
-        self, config: ClutteredConfig | None = None, split: str = "train", seed: int = 0, **settings: Any
-    ) -> None:
-        super().__init__(config, split, seed, **settings)
+    def open(self) -> None:
+        super().open()
         self.image_shape = (1, self.config.size, self.config.size)
         self.answer_rule = AnswerRule(self.config.objects)
 
@@ -241,24 +262,11 @@ class ClutteredMNIST(ComposedTask):
         classes = pool.labels[chosen]
         classes[uniforms(bits[:, 0]) < single_objects, 1:] = -1
 
-        canvas = _blank(len(indices), config.size, config.size)
-        layers = []
-        for position in range(config.objects):
-            patches = pool.images[chosen[:, position]]
-            patches[classes[:, position] < 0] = 0
-            x, y = places[:, position].T
-            _paste(canvas, patches, x, y)
-            if annotations:
-                layers.append(_blank(len(indices), config.size, config.size))
-                _paste(layers[-1], patches, x, y)
-        self._add_clutter(
-            canvas, random_bits(self.seed, stream + " clutter", indices, 5 * config.distractors)
-        )
-        batch = Batch(
-            images=_to_images(canvas[:, None]),
-            counts=count_classes(classes, len(self.class_names)),
-            annotations=_annotations(np.stack(layers, axis=1), places, classes) if annotations else None,
-        )
+        drawn = self.draw(chosen, classes, places, config.size, annotations)
+        canvas = drawn.sum(axis=1, keepdims=True, dtype=np.uint16) if annotations else drawn
+        clutter = random_bits(self.seed, stream + " clutter", indices, 5 * config.distractors)
+        self._add_clutter(canvas[:, 0], clutter)
+        batch = self.as_batch(canvas, classes, drawn if annotations else None, places)
         return batch if spread == 1 else self._enlarged(batch, spread)
 
     def _enlarged(self, batch: Batch, spread: float) -> Batch:
@@ -282,16 +290,11 @@ class ClutteredMNIST(ComposedTask):
         """Add the fragments to canvases [batch, size, size], five draws [batch, 5 · distractors] for each."""
         extent = self.config.distractor_size
         fragments = sliding_window_view(self.pool.images, (extent, extent), axis=(1, 2))
-        for draws in np.split(bits, self.config.distractors, axis=1) if self.config.distractors else []:
+        for draws in bits.reshape(len(bits), -1, 5).swapaxes(0, 1):
             digit = integers(draws[:, 0], len(self.pool))
             from_y, from_x = integers(draws[:, 1:3], DIGIT_SIZE - extent + 1).T
             to_x, to_y = integers(draws[:, 3:5], self.config.size - extent + 1).T
             _paste(canvas, fragments[digit, from_y, from_x], to_x, to_y)
-
-
-def _blank(batch: int, height: int, width: int) -> NDArray[np.uint16]:
-    """Empty canvases [batch, height, width]; 16 bits, so that sums of bytes do not wrap."""
-    return np.zeros((batch, height, width), dtype=np.uint16)
 
 
 def _paste(
@@ -299,8 +302,8 @@ def _paste(
 ) -> None:
     """Add patch i [batch, h, w] to canvas i [batch, height, width], top-left corner at (x, y), in place.
 
-    Writing through a view of all windows moves whole rows; an index for every pixel would cost several times
-    more.
+    Canvases have 16 bits, so that sums of bytes do not wrap. Writing through a view of all windows moves whole rows;
+    an index for every pixel would cost several times more.
     """
     windows = sliding_window_view(canvas, patches.shape[1:], axis=(1, 2), writeable=True)
     windows[np.arange(len(canvas)), y, x] += patches
@@ -322,12 +325,3 @@ def _reach_within(room: int, spread: float) -> tuple[int, int]:
 def _to_images(canvas: NDArray[np.uint16]) -> Tensor:
     """Canvases [..., height, width] as float32 in [0, 1], sums of ink clipped at 1."""
     return torch.from_numpy(np.multiply(np.minimum(canvas, 255), np.float32(1 / 255), dtype=np.float32))
-
-
-def _annotations(
-    layers: NDArray[np.uint16], corners: NDArray[np.int64], classes: NDArray[np.int64]
-) -> Annotations:
-    """Layers [batch, objects, height, width], corners [.., (x, y)] and classes as annotations."""
-    boxes = np.concatenate([corners, np.full_like(corners, DIGIT_SIZE)], axis=2)
-    boxes[classes < 0] = 0
-    return Annotations(_to_images(layers[:, :, None]), torch.from_numpy(boxes), torch.from_numpy(classes))

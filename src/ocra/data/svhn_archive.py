@@ -6,7 +6,6 @@ An archive is a folder, a .tar or a .tar.gz that holds `train/1.png` … and `tr
 
 import hashlib
 import io
-import json
 import os
 import shutil
 import sys
@@ -14,7 +13,7 @@ import tarfile
 import tempfile
 import time
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
@@ -30,12 +29,11 @@ from PIL import Image, UnidentifiedImageError
 
 from ocra.data.task import NO_DIGIT
 from ocra.errors import OcraError
-from ocra.files import cache_folder, search_folders, write_json_atomically
+from ocra.files import cache_folder, search_folders
 
 HOME = "http://ufldl.stanford.edu/housenumbers/"
 STRUCTURE = "digitStruct.mat"
 _ENDS = 1 << 20  # bytes at the beginning and the end of an archive by which it is known
-_PNG_BEGINS, _PNG_ENDS = b"\x89PNG\r\n\x1a\n", b"IEND"
 _FIELDS = (b"left", b"top", b"width", b"height", b"label")
 
 SIZE = 64
@@ -81,64 +79,33 @@ class Archive:
             digest.update(file.read(_ENDS))
         return f"{size}-{digest.hexdigest()}"
 
-    def images(self) -> Iterator[tuple[str, bytes]]:
-        """(name, content) of every image file, in the archive's order."""
-        return self._contents(lambda name: name.endswith(".png"))
-
-    def whole_images(self, structure: Path) -> set[str]:
-        """Read the archive to its end: the names of the images that are whole. The file of boxes is kept."""
-        names, boxes = set(), False
-        for name, content in self._contents(lambda name: name == STRUCTURE or name.endswith(".png")):
-            if name == STRUCTURE:
-                structure.write_bytes(content)
-                boxes = True
-            elif content.startswith(_PNG_BEGINS) and _PNG_ENDS in content[-64:]:
-                names.add(name)
-        if not boxes:
-            raise self._without_boxes()
-        return names
-
     def copy_structure(self, target: Path) -> None:
         """Write the file of digit boxes to `target`; HDF5 cannot be read from a stream."""
-        for _, content in self._contents(lambda name: name == STRUCTURE):
-            target.write_bytes(content)
-            return
-        raise self._without_boxes()
+        found = next(self.contents(STRUCTURE), None)
+        if found is None:
+            raise self.without_boxes()
+        target.write_bytes(found[1])
 
-    def _without_boxes(self) -> OcraError:
+    def without_boxes(self) -> OcraError:
+        """What to say of an archive that has no file of digit boxes."""
         return OcraError(f"{self.path} has no {STRUCTURE}, so it is not SVHN format 1 (full numbers).")
 
-    def _contents(self, wanted: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
-        """(name, content) of the wanted files, in the archive's order.
-
-        What goes wrong where these are used, such as a full disk, is not taken for a damaged archive.
-        """
-        with self._reading():
-            for name, stream in self._members(wanted):
-                yield name, stream.read()
-
-    @contextmanager
-    def _reading(self) -> Iterator[None]:
-        """Turns what a damaged archive makes the tar and gzip readers raise into one sentence."""
+    def contents(self, *endings: str) -> Iterator[tuple[str, bytes]]:
+        """(base name, content) of the files whose names end so, in the archive's order."""
         try:
-            yield
+            if self.path.is_dir():
+                for path in sorted(self.path.iterdir()):
+                    if path.is_file() and path.name.endswith(endings):
+                        yield path.name, path.read_bytes()
+                return
+            with tarfile.open(self.path, "r|*") as tar:
+                for member in tar:
+                    name = member.name.rsplit("/", 1)[-1]
+                    # macOS adds "._1.png" companions to archives it writes.
+                    if member.isfile() and not name.startswith("._") and name.endswith(endings):
+                        yield name, tar.extractfile(member).read()  # type: ignore[union-attr]
         except (tarfile.TarError, EOFError, zlib.error, OSError) as error:
             raise OcraError(f"{self.path} is broken ({error}). Get it again from {HOME}.") from error
-
-    def _members(self, wanted: Callable[[str], bool]) -> Iterator[tuple[str, Any]]:
-        """(base name, open file) of the members whose base name is wanted."""
-        if self.path.is_dir():
-            for path in sorted(self.path.iterdir()):
-                if path.is_file() and wanted(path.name):
-                    with path.open("rb") as file:
-                        yield path.name, file
-            return
-        with tarfile.open(self.path, "r|*") as tar:
-            for member in tar:
-                name = member.name.rsplit("/", 1)[-1]
-                # macOS adds "._1.png" companions to archives it writes.
-                if member.isfile() and not name.startswith("._") and wanted(name):
-                    yield name, tar.extractfile(member)
 
 
 def find_archive(part: str, root: str | os.PathLike[str] | None = None) -> Archive:
@@ -226,7 +193,7 @@ def _read(data: Any, dtype: Any) -> NDArray[Any]:
 
 @dataclass(frozen=True, eq=False)
 class PreparedNumbers:
-    """A part of SVHN, ready for use; the images stay on the disk until they are looked at."""
+    """A part of SVHN without numbers of more than five digits; the images stay on the disk until they are needed."""
 
     images: NDArray[np.uint8]
     """[numbers, channels, 64, 64], not inverted"""
@@ -238,8 +205,6 @@ class PreparedNumbers:
     """[numbers, 5, 4]: x, y, width, height in the 64×64 image"""
     levels: NDArray[np.float32]
     """[numbers, 2]: mean and standard deviation of each inverted image, whose values are 0 … 1"""
-    left_out: int
-    """how many numbers have more than five digits and are not here"""
 
     def __len__(self) -> int:
         return len(self.digits)
@@ -257,30 +222,19 @@ def prepared_numbers(part: str, root: str | None = None, channels: int = 1) -> P
             f"Preparing SVHN {part} from {archive.path} (only the first time) …", file=sys.stderr, flush=True
         )
         folder.parent.mkdir(parents=True, exist_ok=True)
-        _sweep(folder.parent)
+        for left in folder.parent.glob(f"{_UNFINISHED}*"):  # by a process that was killed
+            if time.time() - left.stat().st_mtime > _LONG:
+                shutil.rmtree(left, ignore_errors=True)
         with tempfile.TemporaryDirectory(dir=folder.parent, prefix=_UNFINISHED) as temporary:
             made = Path(temporary) / "made"
             made.mkdir()
             _prepare(archive, made, channels, wide=part != "test")
-            _move_into_place(made, folder)
+            try:
+                made.rename(folder)
+            except OSError:  # where another process was quicker, its copy is as good
+                if not folder.is_dir():
+                    raise
     return _open(folder)
-
-
-def _sweep(folder: Path) -> None:
-    """Delete what a process that was killed while it prepared has left behind."""
-    for path in folder.glob(f"{_UNFINISHED}*"):
-        if time.time() - path.stat().st_mtime > _LONG:
-            shutil.rmtree(path, ignore_errors=True)
-
-
-def _move_into_place(made: Path, folder: Path) -> None:
-    """Rename the finished folder; where another process was quicker, its copy is as good."""
-    try:
-        os.rename(made, folder)
-    except OSError:
-        if not folder.is_dir():
-            raise
-        shutil.rmtree(made)
 
 
 def _open(folder: Path) -> PreparedNumbers:
@@ -292,19 +246,17 @@ def _open(folder: Path) -> PreparedNumbers:
             digits=np.load(folder / "digits.npy"),
             boxes=np.load(folder / "boxes.npy"),
             levels=np.load(folder / "levels.npy"),
-            left_out=json.loads((folder / "about.json").read_text())["left_out"],
         )
-    except (OSError, ValueError, EOFError, KeyError) as error:
+    except (OSError, ValueError, EOFError) as error:
         raise OcraError(f"The prepared data in {folder} is damaged ({error}). Delete that folder.") from error
 
 
 def _prepare(archive: Archive, folder: Path, channels: int, wide: bool) -> None:
-    """Write the arrays of PreparedNumbers to an empty folder, and about.json."""
+    """Write the arrays of PreparedNumbers to an empty folder."""
     structure = folder / "structure.part"
     archive.copy_structure(structure)
-    everything = list(read_structure(structure))
+    numbers = [number for number in read_structure(structure) if len(number.digits) <= LONGEST]
     structure.unlink()
-    numbers = [number for number in everything if len(number.digits) <= LONGEST]
     rows = {number.file: row for row, number in enumerate(numbers)}
     count = len(numbers)
     if not count:
@@ -317,7 +269,7 @@ def _prepare(archive: Archive, folder: Path, channels: int, wide: bool) -> None:
     widths = (count, channels, WIDE_SIZE, WIDE_SIZE)
     around = open_memmap(folder / "wide.npy", "w+", np.uint8, widths) if wide else None
     missing = set(rows)
-    for name, content in archive.images():
+    for name, content in archive.contents(".png"):
         if name not in rows:
             continue
         row, number = rows[name], numbers[rows[name]]
@@ -335,7 +287,6 @@ def _prepare(archive: Archive, folder: Path, channels: int, wide: bool) -> None:
     np.save(folder / "digits.npy", digits)
     np.save(folder / "boxes.npy", boxes)
     np.save(folder / "levels.npy", levels)
-    write_json_atomically(folder / "about.json", {"numbers": count, "left_out": len(everything) - count})
 
 
 def _check_room(folder: Path, size: int) -> None:
@@ -361,15 +312,11 @@ def crop_rectangle(number: HouseNumber, width: int, height: int) -> Rectangle:
     From 0.1 of the union's width before its left edge to 1.2 of it after; likewise from top to bottom. Cut at
     the image's right and bottom, but not at its left and top, where the crop is padded with black.
     """
-    left, top = number.boxes[:, :2].min(axis=0)
-    right, bottom = (number.boxes[:, :2] + number.boxes[:, 2:]).max(axis=0)
-    first_x, first_y = (
-        int(np.floor(start - BEFORE * extent))
-        for start, extent in ((left, right - left), (top, bottom - top))
-    )
-    last_x = min(width, int(np.ceil(left + AFTER * (right - left))))
-    last_y = min(height, int(np.ceil(top + AFTER * (bottom - top))))
-    return first_x, first_y, max(last_x, first_x + 1), max(last_y, first_y + 1)
+    near = number.boxes[:, :2].min(axis=0)
+    extent = (number.boxes[:, :2] + number.boxes[:, 2:]).max(axis=0) - near
+    left, top = np.floor(near - BEFORE * extent).astype(int).tolist()
+    right, bottom = np.minimum(np.ceil(near + AFTER * extent), (width, height)).astype(int).tolist()
+    return left, top, max(right, left + 1), max(bottom, top + 1)
 
 
 def _widened(crop: Rectangle) -> Rectangle:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import entry_points
+from operator import attrgetter
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
@@ -102,11 +103,11 @@ class TaskConfig:
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
-            # JSON has lists only, which cannot be hashed; a path is as good as its text.
-            plain = tuple(value) if isinstance(value, list) else value
-            plain = os.fspath(value) if isinstance(value, os.PathLike) else plain
-            object.__setattr__(self, field.name, plain)
-            if field.type in (int, "int") and (isinstance(plain, bool) or not isinstance(plain, int)):
+            if isinstance(value, list):  # JSON has no tuples, and lists cannot be hashed
+                object.__setattr__(self, field.name, tuple(value))
+            elif isinstance(value, os.PathLike):
+                object.__setattr__(self, field.name, os.fspath(value))
+            elif field.type in (int, "int") and type(value) is not int:
                 raise UsageError(f"task.{field.name} must be a whole number, not {value!r}.")
         check_switches(self, "task")
 
@@ -171,8 +172,6 @@ class Task(Dataset[Any], ABC):
     """Whether there is a last image: those beyond it are the same ones, varied."""
     private: ClassVar[bool] = False
     """Whether the images are one user's own, so that only networks trained on them are shown them."""
-    slow_to_open: ClassVar[bool] = False
-    """Whether the first use has to read a large archive."""
     sequence_length: ClassVar[int] = 0
     """Digits that are read out one after the other; 0 where the answer is a set of objects."""
     preprocessing: ClassVar[Preprocessing] = Preprocessing()
@@ -187,36 +186,27 @@ class Task(Dataset[Any], ABC):
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         cls.name = f"{cls.__module__}:{cls.__qualname__}"
-        if (
-            cls.Config is TaskConfig or "task" in cls.Config.__dict__
-        ):  # inherited: settings know whose they are
-            names = {
-                "__module__": cls.__module__,
-                "__qualname__": f"{cls.__qualname__}.Config",
-                "__doc__": f"The settings of {cls.__name__}.",
-            }
-            cls.Config = dataclass(frozen=True)(type("Config", (cls.Config,), names))
+        if cls.Config is TaskConfig or "task" in vars(cls.Config):  # another's: settings know whose they are
+            place = {"__module__": cls.__module__, "__qualname__": f"{cls.__qualname__}.Config"}
+            cls.Config = dataclass(frozen=True)(type("Config", (cls.Config,), place))
         cls.Config.task = cls
 
     def __init__(
         self, config: TaskConfig | None = None, split: str = "train", seed: int = 0, **settings: Any
     ) -> None:
-        """From settings, or from each one by name: MultiMNIST(split="test", max_shift=6)."""
-        if config is not None and (settings or not isinstance(config, self.Config)):
-            raise UsageError(
-                f"{type(self).__name__} takes a {self.Config.__name__} or settings by name, not {config!r}."
-            )
-        if unknown := set(settings) - {field.name for field in dataclasses.fields(self.Config)}:
-            raise unknown_option(
-                min(unknown), [field.name for field in dataclasses.fields(self.Config)], "task."
-            )
+        """From settings, from each one by name, or from both: MultiMNIST(split="test", max_shift=6)."""
+        config = self.Config() if config is None else config
+        if not isinstance(config, self.Config):
+            raise UsageError(f"{type(self).__name__} takes a {self.Config.__name__}, not {config!r}.")
         if split not in SPLITS:
             raise UsageError(f"There is no split '{split}'; choose one of {', '.join(SPLITS)}.")
         if isinstance(seed, bool) or not 0 <= seed < 2**63:
             raise UsageError(f"The seed must be a whole number from 0 to 2**63 - 1, not {seed!r}.")
-        self.config = config or self.Config(**settings)
-        self.split = split
-        self.seed = seed
+        self.config, self.split, self.seed = config.with_settings(**settings), split, seed
+        self.open()
+
+    def open(self) -> None:
+        """Find the data and set what follows from the settings; the constructor's last step."""
 
     @abstractmethod
     def __len__(self) -> int:
@@ -268,11 +258,6 @@ class Task(Dataset[Any], ABC):
         return batch.images[0], batch.counts[0]
 
 
-def count_classes(classes: NDArray[np.int64], number: int) -> Tensor:
-    """How often each class occurs, float32 [batch, number], from classes [batch, objects], −1 none."""
-    return torch.from_numpy((classes[:, :, None] == np.arange(number)).sum(axis=1).astype(np.float32))
-
-
 _REGISTRY: dict[str, type[Task]] = {}
 _TaskType = TypeVar("_TaskType", bound=type[Task])
 
@@ -281,14 +266,11 @@ def register_task(name: str) -> Callable[[_TaskType], _TaskType]:
     """A class decorator that gives a task its name: `--task NAME` and config files then know it."""
 
     def register(task: _TaskType) -> _TaskType:
-        known = _REGISTRY.get(name)
-        if known is not None and (known.__module__, known.__qualname__) != (
-            task.__module__,
-            task.__qualname__,
-        ):
+        known = _REGISTRY.get(name, task)
+        if (known.__module__, known.__qualname__) != (task.__module__, task.__qualname__):
             raise OcraError(f"There are two tasks named '{name}': {known.__module__} has one as well.")
-        task.name = name
         _REGISTRY[name] = task
+        task.name = name
         return task
 
     return register
@@ -299,25 +281,29 @@ def task_names() -> list[str]:
     return list(dict.fromkeys([*_REGISTRY, *(entry.name for entry in entry_points(group="ocra.tasks"))]))
 
 
-def get_task(name: str) -> type[Task]:
+def get_task(name: str, *, imports: bool = True) -> type[Task]:
     """The task that was registered under this name, or the class at "package.module:Class".
 
-    Packages offer theirs under the entry point group `ocra.tasks`. Modules are looked for in the working folder too.
+    Packages offer theirs under the entry point group `ocra.tasks`. Modules are looked for in the working folder too;
+    without `imports`, for a name that stood beside somebody's weights, only those that are imported already.
     """
     if name in _REGISTRY:
         return _REGISTRY[name]
-    place = next((entry.value for entry in entry_points(group="ocra.tasks", name=name)), name)
+    offered = [entry.value for entry in entry_points(group="ocra.tasks", name=name)]
+    place = offered[0] if offered else name
     module, _, attribute = place.partition(":")
     if not attribute:
         raise UsageError(
             f"There is no task '{name}'; choose {', '.join(task_names())}, or package.module:Class."
         )
+    if not (imports or offered or module in sys.modules):
+        raise UsageError(
+            f"The task {name} is not imported because weights name it: if you trust it, name it yourself as the task."
+        )
     if os.getcwd() not in sys.path and "" not in sys.path:
         sys.path.append(os.getcwd())
     try:
-        found: Any = import_module(module)
-        for part in attribute.split("."):
-            found = getattr(found, part)
+        found = attrgetter(attribute)(import_module(module))
     except (ImportError, AttributeError) as error:
         raise UsageError(f"The task {place} cannot be imported: {error}.") from error
     if not (isinstance(found, type) and issubclass(found, Task)):
@@ -325,23 +311,23 @@ def get_task(name: str) -> type[Task]:
     return found
 
 
-def task_config(values: str | dict[str, Any], *, ignore_unknown: bool = False) -> TaskConfig:
+def task_config(values: str | dict[str, Any], *, from_weights: bool = False) -> TaskConfig:
     """The settings of a task from its name, or from a dictionary with `name` as `TaskConfig.to_dict` makes it.
 
     Version 0.1 wrote the settings of all its tasks into one object: those of other tasks are left out. Others that
-    the task does not have are refused, or ignored for the sake of weights that a newer version saved.
+    the task does not have are refused. from_weights: the settings stood beside weights, which may be of a newer
+    version (unknown settings are ignored) and of anybody (no module is imported for them).
     """
     if isinstance(values, str):
         return get_task(values).Config()
     if not isinstance(values, dict) or not isinstance(values.get("name", ""), str):
         raise OcraError(f"The settings of a task are a name, or an object with a name, not {values!r}.")
     # A config of version 0.1 that names no task is of the first one.
-    kind = get_task(values.get("name") or next(iter(_REGISTRY))).Config
+    kind = get_task(values.get("name") or next(iter(_REGISTRY)), imports=not from_weights).Config
     own = {field.name for field in dataclasses.fields(kind)}
     others = {field.name for task in _REGISTRY.values() for field in dataclasses.fields(task.Config)}
-    unknown = sorted(set(values) - own - others - {"name"})
-    if unknown and not ignore_unknown:
-        raise unknown_option(unknown[0], own, "task.")
+    if (unknown := set(values) - own - others - {"name"}) and not from_weights:
+        raise unknown_option(min(unknown), own, "task.")
     return kind(**{name: value for name, value in values.items() if name in own})
 
 

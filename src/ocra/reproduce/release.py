@@ -74,7 +74,7 @@ def release(
     seen = int(info.record.get("images", record.cost.best_images))
     record = replace(record, cost=replace(record.cost, best_images=seen), figures=[])
     record = with_earlier_figures(record, results)  # a name that is taken is refused now, not after the tests
-    task = task_config(info.task)
+    task = task_config(record.settings["task"])
     for changed, glimpses, count in planned_tests(name, model.config, images, curve_images):
         started = time.monotonic()
         found = evaluate(
