@@ -23,15 +23,14 @@ from ocra.viz.figure import draw_look, draw_preparation
 from ocra.viz.grid import draw_results, error_lines
 from ocra.viz.panels import draw_path, draw_window, show_image
 from ocra.viz.record import records
-from ocra.viz.style import READ, new_figure, panel, styled
+from ocra.viz.style import READ, Sheet, styled
 
 
 def record_of(model, images=None, about=None, truths=None, glimpses=None, windows=None):
     images = torch.rand(1, *model.config.image_shape) if images is None else images
-    with torch.no_grad():
-        trace = model(images, glimpses=glimpses, record=True, windows=windows)
     model.info = ModelInfo.from_dict(about or {}, model.config)
-    return records(model, images, trace=trace, truths=truths, titles=["an image"] * len(images))
+    titles = ["an image"] * len(images)
+    return records(model, images, truths=truths, titles=titles, glimpses=glimpses, windows=windows)
 
 
 def test_the_window_that_is_drawn_is_where_the_glimpse_came_from():
@@ -46,16 +45,15 @@ def test_the_window_that_is_drawn_is_where_the_glimpse_came_from():
     left, top, right, bottom = corners.astype(int)
     seen = record.image[top : bottom + 1 : 2, left : right + 1 : 2]
     assert np.allclose(seen, record.glimpses[0], atol=1e-4)
-    figure = new_figure(2, 2)
-    rectangle = draw_window(figure.add_axes((0, 0, 1, 1)), record.reads[0])
+    rectangle = draw_window(Sheet(2, 2).panel(0, 0, 2, 2), record.reads[0])
     assert [rectangle.get_x(), rectangle.get_y(), rectangle.get_width()] == [20, 5, 34]
 
 
 def test_the_line_of_a_window_falls_on_the_pixels_it_should():
     """Drawn over a black image, the coloured line runs along the outermost pixels that were read."""
     with styled():
-        figure = new_figure(4, 4)
-        axes = panel(figure, 0, 0, 4, 4)
+        figure = Sheet(4, 4)
+        axes = figure.panel(0, 0, 4, 4)
         show_image(axes, np.zeros((40, 40)))
         draw_window(axes, (20, 12, 16), width=1)
         figure.set_dpi(100)
@@ -68,8 +66,7 @@ def test_the_line_of_a_window_falls_on_the_pixels_it_should():
 
 
 def test_the_path_joins_the_centres_in_order():
-    figure = new_figure(3, 3)
-    axes = figure.add_axes((0, 0, 1, 1))
+    axes = Sheet(3, 3).panel(0, 0, 3, 3)
     show_image(axes, np.zeros((36, 36)))
     squares = np.array([[18, 18, 30], [5, 8, 10], [30, 25, 12]], dtype=np.float32)
     draw_path(axes, squares)
@@ -130,7 +127,7 @@ def test_nothing_is_cut_off_or_overlaps(kind):
     assert_tidy(draw_look(record))
 
 
-def test_the_figure_of_a_users_picture_is_tidy_too(tmp_path):
+def test_the_figure_of_a_users_image_is_tidy_too(tmp_path):
     ink_picture((900, 400)).save(tmp_path / "photo.png")
     model = tiny_model()
     prepared = prepare(read_image(tmp_path / "photo.png"), model.config, ocra.MultiMNIST.preprocessing)
@@ -140,7 +137,7 @@ def test_the_figure_of_a_users_picture_is_tidy_too(tmp_path):
     assert_tidy(draw_preparation(prepared))
 
 
-def test_the_part_of_the_users_picture_that_the_model_sees_is_marked(tmp_path):
+def test_the_part_of_the_users_image_that_the_model_sees_is_marked(tmp_path):
     ink_picture((900, 400)).save(tmp_path / "photo.png")
     (record,) = look(tiny_model(), tmp_path / "photo.png", tmp_path / "look.svg")
     figure = draw_look(record)
@@ -239,18 +236,18 @@ def test_impossible_wishes_are_refused(arguments, error, weights, tmp_path, monk
         main([*arguments, "--weights", weights])
 
 
-def test_a_picture_is_not_replaced_by_its_figure(weights, tmp_path):
-    picture = tmp_path / "photo.png"
-    Image.effect_noise((60, 60), 90).save(picture)
-    before = picture.read_bytes()
+def test_an_image_is_not_replaced_by_its_figure(weights, tmp_path):
+    image = tmp_path / "photo.png"
+    Image.effect_noise((60, 60), 90).save(image)
+    before = image.read_bytes()
     with pytest.raises(UsageError, match="is the image itself"):
-        main([str(picture), "--weights", weights, "--out", str(picture)])
+        main([str(image), "--weights", weights, "--out", str(image)])
     with pytest.raises(UsageError, match="is the image itself"):
-        ocra.look(weights, picture, f"{tmp_path}/../{tmp_path.name}/photo.png")
-    assert picture.read_bytes() == before
+        ocra.look(weights, image, f"{tmp_path}/../{tmp_path.name}/photo.png")
+    assert image.read_bytes() == before
 
 
-def test_a_blank_picture_or_a_folder_is_not_guessed_at(weights, tmp_path):
+def test_a_blank_image_or_a_folder_is_not_guessed_at(weights, tmp_path):
     Image.new("L", (60, 60), 255).save(tmp_path / "blank.png")
     for act in (
         lambda: main([str(tmp_path / "blank.png"), "--weights", weights, "--out", str(tmp_path / "x.png")]),

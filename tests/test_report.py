@@ -134,8 +134,8 @@ def test_what_is_no_run_is_refused(tmp_path):
 
 def test_a_curve_that_falls_to_zero_keeps_its_name_on_a_logarithmic_axis() -> None:
     curves = [
-        Curve("supervision", [1.0, 2.0, 3.0], [0.5, 0.1, 0.0]),
-        Curve("total", [1.0, 2.0, 3.0], [2.0, 1.0, 0.5]),
+        Curve("supervision", [(1.0, 0.5), (2.0, 0.1), (3.0, 0.0)]),
+        Curve("total", [(1.0, 2.0), (2.0, 1.0), (3.0, 0.5)]),
     ]
     figure = draw_curves(curves, logarithmic=True)
     ticks = [label.get_text() for label in figure.axes[0].get_yticklabels()]

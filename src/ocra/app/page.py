@@ -261,7 +261,7 @@ def _wire(
 
 def style() -> str:
     """Our style sheet, with the colours that figures have as well."""
-    return css_variables(".dark") + (FOLDER / "style.css").read_text("utf-8")
+    return css_variables(".dark {{ {} }}") + (FOLDER / "style.css").read_text("utf-8")
 
 
 def theme() -> gr.themes.Base:

@@ -23,8 +23,7 @@ from ocra.viz.style import (
     PURPLE,
     SKY,
     VERMILLION,
-    new_figure,
-    panel,
+    Sheet,
     save_figure,
     styled,
 )
@@ -142,8 +141,8 @@ def time_to_error(records: list[Record]) -> Figure:
 
 def _axes(across: str, up: str, title: str, beneath: float = 0) -> tuple[Figure, Axes]:
     """Axes on a figure of their own, with some inches left free beneath them; percentages upwards, logarithmic."""
-    figure = new_figure(6.4, 3.8 + beneath)
-    axes = panel(figure, 0.7, 0.38, 5.5, 2.89)
+    figure = Sheet(6.4, 3.8 + beneath)
+    axes = figure.panel(0.7, 0.38, 5.5, 2.89)
     axes.set_xlabel(across)
     axes.set_ylabel(up)
     axes.set_title(title, loc="left")

@@ -6,25 +6,12 @@ import io
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
-from ocra.viz.style import (
-    BLUE,
-    FAINT,
-    GREEN,
-    MUTED,
-    ORANGE,
-    PALETTE,
-    PURPLE,
-    VERMILLION,
-    new_figure,
-    panel,
-    styled,
-)
+from ocra.viz.style import BLUE, FAINT, GREEN, MUTED, ORANGE, PALETTE, PURPLE, VERMILLION, Sheet, styled
 
 WIDTH, HEIGHT = 4.4, 2.5
 COLOURS = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE)
@@ -33,57 +20,54 @@ COLOURS = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE)
 
 @dataclass(frozen=True)
 class Curve:
-    """One line: its name and its points."""
+    """One line."""
 
     name: str
-    x: Sequence[float]
-    y: Sequence[float]
+    points: Sequence[tuple[float, float]]
+    """Images seen, and the value then."""
     marked: bool = False
     """Show each point: for values that are measured now and then."""
 
 
+@styled()
 def draw_curves(curves: Sequence[Curve], *, percent: bool = False, logarithmic: bool = False) -> Figure:
     """Lines over the images seen, each named at its end; on a logarithmic axis only what is above zero."""
-    if logarithmic:
-        curves = [_above_zero(curve) for curve in curves]
     room = 0.2 + (0.072 * max(len(curve.name) for curve in curves) if len(curves) > 1 else 0)
-    with styled():
-        figure = new_figure(WIDTH, HEIGHT, paper="none")
-        axes = panel(figure, 0.52, 0.12, WIDTH - 0.52 - room, HEIGHT - 0.12 - 0.46)
-        for number, curve in enumerate(curves):
-            style: dict[str, Any] = {"marker": "o", "markersize": 3.5} if curve.marked else {}
-            colour = COLOURS[number % len(COLOURS)]
-            axes.plot(curve.x, curve.y, color=colour, linewidth=1.8, solid_joinstyle="round", **style)
-        if logarithmic:
-            axes.set_yscale("log")
-            axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-            axes.yaxis.set_minor_formatter(NullFormatter())
-        else:
-            axes.set_ylim(bottom=0)
-        if percent:
-            axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g} %"))
-        axes.xaxis.set_major_formatter(FuncFormatter(_short_number))
-        axes.locator_params(axis="x", nbins=5)
-        axes.set_xlabel("images seen", fontsize=8.5, color=MUTED)
-        axes.tick_params(labelsize=8.5, color=FAINT)
-        axes.grid(axis="y", color=FAINT, linewidth=0.5, alpha=0.6)
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.patch.set_alpha(0)
+    sheet = Sheet(WIDTH, HEIGHT, paper="none")
+    axes = sheet.panel(0.52, 0.12, WIDTH - 0.52 - room, HEIGHT - 0.12 - 0.46)
+    if logarithmic:
+        curves = [
+            replace(curve, points=[point for point in curve.points if point[1] > 0]) for curve in curves
+        ]
+    for number, curve in enumerate(curves):
+        marker, colour = "o" if curve.marked else "", COLOURS[number % len(COLOURS)]
+        axes.plot(
+            *zip(*curve.points, strict=True), color=colour, linewidth=1.8, solid_joinstyle="round", marker=marker,
+            markersize=3.5,
+        )  # fmt: skip
+    if logarithmic:
+        axes.set_yscale("log")
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.yaxis.set_minor_formatter(NullFormatter())
+    else:
+        axes.set_ylim(bottom=0)
+    if percent:
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g} %"))
+    axes.xaxis.set_major_formatter(FuncFormatter(_short_number))
+    axes.locator_params(axis="x", nbins=5)
+    axes.set_xlabel("images seen", fontsize=8.5, color=MUTED)
+    axes.tick_params(labelsize=8.5, color=FAINT)
+    axes.grid(axis="y", color=FAINT, linewidth=0.5, alpha=0.6)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.patch.set_alpha(0)
+    if len(curves) > 1:
         _name_lines(axes, curves)
-    return figure
-
-
-def _above_zero(curve: Curve) -> Curve:
-    points = [(x, y) for x, y in zip(curve.x, curve.y, strict=True) if y > 0]
-    return replace(curve, x=[x for x, _ in points], y=[y for _, y in points])
+    return sheet
 
 
 def _name_lines(axes: Axes, curves: Sequence[Curve]) -> None:
     """Names at the ends of the lines, moved apart where they would touch."""
-    if len(curves) < 2:
-        return
-    to_screen = axes.transData.transform
-    ends = sorted((float(to_screen((curve.x[-1], curve.y[-1]))[1]), k) for k, curve in enumerate(curves))
+    ends = sorted((float(axes.transData.transform(curve.points[-1])[1]), k) for k, curve in enumerate(curves))
     placed: list[float] = []
     for height, _ in ends:
         placed.append(max(height, placed[-1] + 12) if placed else height)
@@ -104,11 +88,11 @@ def _short_number(value: float, _: int = 0) -> str:
     return f"{value:g}"
 
 
+@styled()
 def to_svg(figure: Figure, name: str, description: str) -> str:
     """A figure as an SVG element to put into a page; `name` keeps its ids apart from those of others."""
     text = io.StringIO()
-    with styled():
-        figure.savefig(text, format="svg", transparent=True, metadata={"Date": None})
+    figure.savefig(text, format="svg", transparent=True, metadata={"Date": None})
     svg = text.getvalue()
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)

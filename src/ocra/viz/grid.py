@@ -4,25 +4,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import lru_cache
 from pathlib import Path
 
 import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
 from PIL import Image, ImageDraw, ImageFont
-from torch import Tensor
 
 from ocra.data.task import Batch
 from ocra.viz.panels import draw_window, frame, show_image
 from ocra.viz.record import Record
-from ocra.viz.style import FAINT, INK, MUTED, READ, WRONG, fit_in, new_figure, panel, styled, write
+from ocra.viz.style import FAINT, INK, MUTED, READ, WRONG, Sheet, fit_in, styled
 
 PANEL, GAP, EDGE, HEAD = 0.86, 0.09, 0.3, 0.92
 """Inches, as all sizes in figures."""
 CAPTION, SECTION, LINE = 0.2, 0.34, 0.17
 
 
+@styled()
 def draw_results(records: Sequence[Record], title: str = "", columns: int = 10) -> Figure:
     """Inputs with what is in them, then reconstructions with what the model says; errors framed and listed."""
     columns = min(columns, len(records))
@@ -34,29 +33,33 @@ def draw_results(records: Sequence[Record], title: str = "", columns: int = 10) 
     errors = error_lines(records)
     error_columns = max(1, int((across - 2 * EDGE) / (0.07 * max(map(len, errors), default=1) + 0.2)))
     error_rows = math.ceil(len(errors) / error_columns)
-    with styled():
-        figure = new_figure(across, HEAD + 2 * section + (0.34 + LINE * error_rows if errors else 0) + EDGE)
-        write(figure, EDGE, 0.34, _heading(records, len(errors)), 13, weight="bold")
-        write(figure, EDGE, 0.62, title, color=MUTED)
-        for part, name in enumerate(("inputs, with what is there", "reconstructions, with the answer")):
-            top = HEAD + part * section
-            write(figure, EDGE, top + 0.1, name, 8.5, color=MUTED)
-            for number, record in enumerate(records):
-                row, column = divmod(number, columns)
-                left, place = EDGE + column * (PANEL + GAP), top + SECTION - 0.1 + row * cell
-                axes = panel(figure, left + (PANEL - width) / 2, place, width, height)
-                show_image(axes, record.canvas if part else record.image)
-                if record.right is False:
-                    frame(axes, WRONG, 2.4)
-                _write_caption(figure, record, bool(part), left + PANEL / 2, place + height + 0.11)
-        if errors:
-            top = HEAD + 2 * section + 0.16
-            write(figure, EDGE, top, "errors", 8.5, color=MUTED)
-            for number, line in enumerate(errors):
-                column, row = divmod(number, error_rows)
-                left = EDGE + column * (across - 2 * EDGE) / error_columns
-                write(figure, left, top + 0.24 + LINE * row, line, 7.5, color=INK)
-    return figure
+    sheet = Sheet(across, HEAD + 2 * section + (0.34 + LINE * error_rows if errors else 0) + EDGE)
+    sheet.write(EDGE, 0.34, _heading(records, len(errors)), 13, weight="bold")
+    sheet.write(EDGE, 0.62, title, color=MUTED)
+    for part, name in enumerate(("inputs, with what is there", "reconstructions, with the answer")):
+        top = HEAD + part * section
+        sheet.write(EDGE, top + 0.1, name, 8.5, color=MUTED)
+        for number, record in enumerate(records):
+            row, column = divmod(number, columns)
+            left, place = EDGE + column * (PANEL + GAP), top + SECTION - 0.1 + row * cell
+            axes = sheet.panel(left + (PANEL - width) / 2, place, width, height)
+            show_image(axes, record.canvas if part else record.image)
+            wrong = record.right is False
+            if wrong:
+                frame(axes, WRONG, 2.4)
+            labels = record.prediction.labels if part else record.truth or ()
+            text = ("✗ " if wrong and part else "") + _caption(labels, record)
+            style = {"weight": "bold", "color": WRONG} if wrong else {"color": INK if labels else FAINT}
+            size = min(8.0, 8.0 * PANEL / (0.075 * len(text)))
+            sheet.write(left + PANEL / 2, place + height + 0.11, text, size, ha="center", **style)
+    if errors:
+        top = HEAD + 2 * section + 0.16
+        sheet.write(EDGE, top, "errors", 8.5, color=MUTED)
+        for number, line in enumerate(errors):
+            column, row = divmod(number, error_rows)
+            left = EDGE + column * (across - 2 * EDGE) / error_columns
+            sheet.write(left, top + 0.24 + LINE * row, line, 7.5, color=INK)
+    return sheet
 
 
 def _heading(records: Sequence[Record], wrong: int) -> str:
@@ -65,16 +68,6 @@ def _heading(records: Sequence[Record], wrong: int) -> str:
     if wrong == len(records):  # most often they were chosen for that
         return "1 image, answered wrongly" if wrong == 1 else f"{wrong} images, each answered wrongly"
     return f"{len(records) - wrong} of {len(records)} right" if wrong else f"All {len(records)} right"
-
-
-def _write_caption(figure: Figure, record: Record, is_answer: bool, middle: float, top: float) -> None:
-    """What is in the image or, below its reconstruction, what the model says."""
-    labels, wrong = record.prediction.labels if is_answer else record.truth or (), record.right is False
-    text = _caption(labels, record)
-    if wrong and is_answer:
-        text = f"✗ {text}"
-    style = {"weight": "bold", "color": WRONG} if wrong else {"color": INK if labels else FAINT}
-    write(figure, middle, top, text, min(8.0, 8.0 * PANEL / (0.075 * len(text))), ha="center", **style)
 
 
 def _caption(labels: Sequence[str], record: Record) -> str:
@@ -91,6 +84,7 @@ def error_lines(records: Sequence[Record]) -> list[str]:
     ]
 
 
+@styled()
 def draw_gaze(records: Sequence[Record]) -> Figure:
     """For each step the mean image, the centre of every window as a dot, and the mean window."""
     side, gap, edge, caption = 1.35, 0.14, 0.1, 0.26
@@ -101,21 +95,19 @@ def draw_gaze(records: Sequence[Record]) -> Figure:
     reads = np.stack([record.reads for record in records])  # [images, steps, 3]
     size = fit_in(side, records[0].config.width, records[0].config.height)
     cell = size[1] + caption + gap
-    with styled():
-        figure = new_figure(
-            2 * edge + columns * (side + gap) - gap, 2 * edge + math.ceil(steps / columns) * cell - gap
-        )
-        for step in range(steps):
-            row, column = divmod(step, columns)
-            left, top = edge + column * (side + gap), edge + row * cell
-            x, y, width = reads[:, step].T
-            write(figure, left, top + 0.1, f"step {step + 1}")
-            write(figure, left + side, top + 0.1, f"window {width.mean():.0f} px", 7, color=MUTED, ha="right")
-            axes = panel(figure, left + (side - size[0]) / 2, top + caption, *size)
-            show_image(axes, mean)
-            axes.plot(x, y, "o", color=READ, markersize=1.8, alpha=0.5, markeredgewidth=0)
-            draw_window(axes, reads[:, step].mean(0), width=1.3)
-    return figure
+    height = 2 * edge + math.ceil(steps / columns) * cell - gap
+    sheet = Sheet(2 * edge + columns * (side + gap) - gap, height)
+    for step in range(steps):
+        row, column = divmod(step, columns)
+        left, top = edge + column * (side + gap), edge + row * cell
+        x, y, width = reads[:, step].T
+        sheet.write(left, top + 0.1, f"step {step + 1}")
+        sheet.write(left + side, top + 0.1, f"window {width.mean():.0f} px", 7, color=MUTED, ha="right")
+        axes = sheet.panel(left + (side - size[0]) / 2, top + caption, *size)
+        show_image(axes, mean)
+        axes.plot(x, y, "o", color=READ, markersize=1.8, alpha=0.5, markeredgewidth=0)
+        draw_window(axes, reads[:, step].mean(0), width=1.3)
+    return sheet
 
 
 def sample_captions(batch: Batch, class_names: tuple[str, ...]) -> list[str]:
@@ -129,29 +121,18 @@ def draw_samples(batch: Batch, class_names: tuple[str, ...], columns: int = 8) -
     side, gap, line = 144, 8, 21
     columns = min(columns, len(batch))
     rows = math.ceil(len(batch) / columns)
-    width, height = (
-        max(1, round(pixels)) for pixels in fit_in(side, batch.images.shape[3], batch.images.shape[2])
-    )
+    width, height = (max(1, round(pixels)) for pixels in fit_in(side, *batch.images.shape[:1:-1]))
     across, down = width + gap, height + line + gap
     sheet = Image.new("RGB", (columns * across + gap, rows * down + gap), "white")
     pen = ImageDraw.Draw(sheet)
-    for number, (image, caption) in enumerate(
-        zip(batch.images, sample_captions(batch, class_names), strict=True)
-    ):
+    font = ImageFont.truetype(str(Path(matplotlib.get_data_path()) / "fonts" / "ttf" / "DejaVuSans.ttf"), 15)
+    pixels = (batch.images * 255).round().byte().permute(0, 2, 3, 1).numpy()
+    pixels = np.repeat(pixels, 3 // pixels.shape[3], axis=3)
+    for number, caption in enumerate(sample_captions(batch, class_names)):
         x, y = gap + number % columns * across, gap + number // columns * down
-        sheet.paste(_as_pillow(image).resize((width, height), Image.Resampling.NEAREST), (x, y))
-        while caption and _font().getlength(caption) > width:  # cut with an ellipsis where it is too wide
+        enlarged = Image.fromarray(pixels[number]).resize((width, height), Image.Resampling.NEAREST)
+        sheet.paste(enlarged, (x, y))
+        while caption and font.getlength(caption) > width:  # cut with an ellipsis where it is too wide
             caption = caption.rstrip("…")[:-1] + "…" if len(caption) > 2 else ""
-        pen.text((x + width // 2, y + height + line // 2), caption, fill="black", font=_font(), anchor="mm")
+        pen.text((x + width // 2, y + height + line // 2), caption, fill="black", font=font, anchor="mm")
     return sheet
-
-
-def _as_pillow(image: Tensor) -> Image.Image:
-    """An image [channels, height, width] in [0, 1] for Pillow."""
-    pixels = (image * 255).round().byte().permute(1, 2, 0).numpy()
-    return Image.fromarray(np.repeat(pixels, 3 // pixels.shape[2], axis=2))
-
-
-@lru_cache(maxsize=1)
-def _font() -> ImageFont.FreeTypeFont:
-    return ImageFont.truetype(str(Path(matplotlib.get_data_path()) / "fonts" / "ttf" / "DejaVuSans.ttf"), 15)

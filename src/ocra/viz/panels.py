@@ -1,4 +1,4 @@
-"""The panels that figures are made of: images with windows, paths, gauges, bars of scores."""
+"""The panels that figures are made of: images with windows, paths, glimpses, bars of scores. Sizes are in inches."""
 
 from __future__ import annotations
 
@@ -9,18 +9,19 @@ from typing import Any
 import matplotlib.patheffects as effects
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 
 from ocra.viz.record import Record
-from ocra.viz.style import BLACK, FAINT, INK, MAT, MUTED, READ, RIGHT, WHITE, WRONG, fit_in
+from ocra.viz.style import BLACK, FAINT, INK, MAT, MUTED, READ, RIGHT, WHITE, WRITE, WRONG, Sheet, fit_in
 
 Square = Sequence[float] | NDArray[np.float32]
 MOST_BARS = 20
 LONGEST_NAME = 12
 FURTHEST = 0.15
 """A window may reach this share of the image's side beyond it before its far end is left out of the view."""
+WINNER = 0.44
+"""Height of the winner's name and gauge below a glimpse."""
 
 
 def show_image(axes: Axes, image: NDArray[Any], margin: tuple[float, float] = (0.0, 0.0)) -> None:
@@ -33,10 +34,10 @@ def show_image(axes: Axes, image: NDArray[Any], margin: tuple[float, float] = (0
     axes.set_xlim(-0.5 - margin[0], columns - 0.5 + margin[0])
     axes.set_ylim(rows - 0.5 + margin[1], -0.5 - margin[1])
     axes.set_facecolor(MAT)
-    bare(axes)
+    _bare(axes)
 
 
-def bare(axes: Axes) -> None:
+def _bare(axes: Axes) -> None:
     """No ticks and no frame."""
     axes.set_xticks([])
     axes.set_yticks([])
@@ -45,9 +46,7 @@ def bare(axes: Axes) -> None:
 
 def frame(axes: Axes, colour: str, width: float = 1.6) -> None:
     """A frame around an image."""
-    axes.spines[:].set_visible(True)
-    axes.spines[:].set_color(colour)
-    axes.spines[:].set_linewidth(width)
+    axes.spines[:].set(visible=True, color=colour, linewidth=width)
 
 
 def draw_window(
@@ -55,9 +54,9 @@ def draw_window(
     square: Square,
     colour: str = READ,
     *,
-    dashed: bool = False,
     width: float = 1.7,
     alpha: float = 1.0,
+    dashed: bool = False,
 ) -> Rectangle:
     """The square x, y, width that `center ± stride · (N − 1) / 2` covers, on an image in its own pixels."""
     x, y, side = (float(value) for value in square)
@@ -67,9 +66,8 @@ def draw_window(
         linestyle=(0, (2.5, 1.5)) if dashed else "solid",
     )  # fmt: skip
     # A dark hem keeps the line visible on light images.
-    rectangle.set_path_effects(
-        [effects.Stroke(linewidth=width + 1.0, foreground=BLACK, alpha=0.4), effects.Normal()]
-    )
+    hem = effects.Stroke(linewidth=width + 1.0, foreground=BLACK, alpha=0.4)
+    rectangle.set_path_effects([hem, effects.Normal()])
     axes.add_patch(rectangle)
     return rectangle
 
@@ -92,7 +90,7 @@ def margin_for(record: Record) -> tuple[float, float]:
 
 
 def matted_size(record: Record, side: float) -> tuple[float, float]:
-    """Width and height in inches of the image with its margin, the longer one being `side`."""
+    """Width and height of the image with its margin, the longer one being `side`."""
     across, down = margin_for(record)
     return fit_in(side, record.config.width + 2 * across, record.config.height + 2 * down)
 
@@ -101,23 +99,27 @@ def draw_path(axes: Axes, squares: NDArray[np.float32]) -> None:
     """Numbered fixations joined by a line, with the windows faint behind them."""
     for square in squares:
         draw_window(axes, square, width=0.9, alpha=0.55 if len(squares) <= 6 else 0.35)
-    axes.plot(squares[:, 0], squares[:, 1], color=WHITE, linewidth=2.4, zorder=4, solid_capstyle="round")
-    axes.plot(squares[:, 0], squares[:, 1], color=READ, linewidth=1.3, zorder=5, solid_capstyle="round")
+    for colour, width in ((WHITE, 2.4), (READ, 1.3)):
+        axes.plot(*squares[:, :2].T, color=colour, linewidth=width, zorder=4, solid_capstyle="round")
     badge = {"boxstyle": "round,pad=0.22,rounding_size=0.75", "fc": READ, "ec": WHITE, "linewidth": 0.9}
     (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
-    for first, steps in _at_one_place(axes, squares).items():
+    groups: list[list[int]] = []  # steps whose numbers would lie on top of each other
+    for step, (x, y, _) in enumerate(squares):
+        near = [g for g in groups if np.hypot(*(squares[g[0], :2] - (x, y))) < 0.12 * (right - left)]
+        near[0].append(step) if near else groups.append([step])
+    for steps in groups:
         text = _numbers(steps)
         # A badge stays inside the image, also where a look goes out of it.
         edge = (0.05 + 0.012 * len(text)) * (right - left)
-        x = min(max(squares[first, 0], left + edge), right - edge)
-        y = min(max(squares[first, 1], top + edge), bottom - edge)
+        x = min(max(squares[steps[0], 0], left + edge), right - edge)
+        y = min(max(squares[steps[0], 1], top + edge), bottom - edge)
         axes.text(
             x, y, text, ha="center", va="center_baseline", fontsize=6.5, weight="bold", color=BLACK,
             zorder=7, bbox=badge,
         )  # fmt: skip
 
 
-def _numbers(steps: list[int]) -> str:
+def _numbers(steps: Sequence[int]) -> str:
     """Numbers from 1, runs as in 2–4."""
     runs: list[list[int]] = []
     for step in steps:
@@ -128,46 +130,47 @@ def _numbers(steps: list[int]) -> str:
     return ",".join(str(a + 1) if a == b else f"{a + 1}{',' if b == a + 1 else '–'}{b + 1}" for a, b in runs)
 
 
-def _at_one_place(axes: Axes, squares: NDArray[np.float32]) -> dict[int, list[int]]:
-    """Steps whose numbers would lie on top of each other, gathered under the first of them."""
-    near = 0.12 * abs(axes.get_xlim()[1] - axes.get_xlim()[0])
-    groups: dict[int, list[int]] = {}
-    for step, (x, y, _) in enumerate(squares):
-        for first in groups:
-            if np.hypot(squares[first, 0] - x, squares[first, 1] - y) < near:
-                groups[first].append(step)
-                break
-        else:
-            groups[step] = [step]
-    return groups
+def draw_glimpse(sheet: Sheet, record: Record, step: int, left: float, top: float, side: float) -> None:
+    """A glimpse, and below it the winning capsule with its length."""
+    rows, columns = record.glimpses.shape[1:3]
+    width, height = fit_in(side, columns, rows)
+    axes = sheet.panel(left + (side - width) / 2, top, width, height)
+    show_image(axes, record.glimpses[step])
+    frame(axes, READ)
+    glimpse, top = record.prediction.glimpses[step], top + side
+    is_class, name = glimpse.winner in record.class_names, shortened(glimpse.winner)
+    size = 12 if len(name) <= 3 else 8.5
+    sheet.write(left, top + 0.15, name, size, weight="bold", color=INK if is_class else MUTED)
+    sheet.write(left + side, top + 0.15, f"{glimpse.length:.2f}", color=MUTED, ha="right")
+    gauge = sheet.panel(left, top + 0.27, side, 0.1)
+    _bare(gauge)
+    gauge.set(xlim=(0, 1), ylim=(-1, 1))
+    gauge.patch.set_alpha(0)
+    for end, colour in ((1.0, MAT), (min(glimpse.length, 1.0), RIGHT if is_class else MUTED)):
+        if end > 0.005:
+            gauge.plot([0.02, 0.02 + 0.96 * end], [0, 0], color=colour, linewidth=3.2, solid_capstyle="round")
 
 
-def draw_gauge(axes: Axes, share: float, colour: str) -> None:
-    """A bar from 0 to 1."""
-    bare(axes)
-    axes.set_xlim(0, 1)
-    axes.set_ylim(-1, 1)
-    axes.patch.set_alpha(0)
-    axes.plot([0.02, 0.98], [0, 0], color=MAT, linewidth=3.2, solid_capstyle="round")
-    if share > 0.005:
-        filled = 0.02 + 0.96 * min(share, 1.0)
-        axes.plot([0.02, filled], [0, 0], color=colour, linewidth=3.2, solid_capstyle="round")
+def draw_canvas(axes: Axes, record: Record, step: int) -> None:
+    """The canvas after a step, and where it was written to."""
+    show_image(axes, record.canvases[step], margin_for(record))
+    if record.writes is not None:
+        draw_window(axes, record.writes[step], WRITE, dashed=True, width=1.3)
 
 
-def draw_scores(axes: Axes, record: Record, upto: int | None = None) -> None:
-    """A bar for each class, as long as its score, made of one piece for each glimpse.
+def draw_scores(axes: Axes, record: Record, steps: int) -> None:
+    """A bar for each class, as long as its score after so many steps, made of one piece for each.
 
-    upto: count only the first glimpses; the scale stays that of all of them.
+    The scale is that of all glimpses, and the answer is marked after the last.
     """
     shown = classes_shown(record)
     names = [record.class_names[k] for k in shown]
-    steps = record.steps if upto is None else upto
     chosen = set(record.prediction.labels) if steps == record.steps else set()
-    truth = Counter(record.truth or ())
-    longest = max(float(record.lengths[:, : record.config.classes].sum(0).max()), 1e-3)
+    truth = Counter(record.truth)
+    longest = max(float(record.scores.max()), 1e-3)
     for row, (k, name) in enumerate(zip(shown, names, strict=True)):
         said = name in chosen
-        colour = WRONG if said and name in mistakes(record) else RIGHT if said else FAINT
+        colour = WRONG if said and name in record.mistakes else RIGHT if said else FAINT
         start = 0.0
         for length in record.lengths[:steps, k]:
             axes.barh(row, length, left=start, height=0.68, color=colour, edgecolor=WHITE, linewidth=0.6)
@@ -176,9 +179,10 @@ def draw_scores(axes: Axes, record: Record, upto: int | None = None) -> None:
             weight, tone = ("bold", INK) if said else ("normal", MUTED)
             place = start + 0.02 * longest
             axes.text(place, row, f"{start:.2f}", va="center", fontsize=7, color=tone, weight=weight)
-    axes.set_xlim(0, 1.24 * longest)
-    axes.set_ylim(len(shown) - 0.4, -0.6)
-    axes.set_yticks(range(len(shown)), [_label(name, truth) for name in names])
+    axes.set(xlim=(0, 1.24 * longest), ylim=(len(shown) - 0.4, -0.6))
+    # A dot for each object that is truly there.
+    labels = ["●" * min(truth[name], 3) + " " * (name in truth) + shortened(name) for name in names]
+    axes.set_yticks(range(len(shown)), labels)
     axes.tick_params(axis="y", length=0, pad=4, labelsize=8.5)
     axes.tick_params(axis="x", labelsize=7, length=2.5, color=FAINT)
     axes.locator_params(axis="x", nbins=4)
@@ -190,43 +194,18 @@ def draw_scores(axes: Axes, record: Record, upto: int | None = None) -> None:
 
 def classes_shown(record: Record) -> list[int]:
     """The classes that bars are drawn for: all, or the answer, the truth and the highest scores of many."""
-    names = record.class_names
     wanted = {*record.prediction.labels, *(record.truth or ())}
-    scores = record.lengths[:, : len(names)].sum(0)
-    order = sorted(range(len(names)), key=lambda k: (names[k] not in wanted, -scores[k]))
+    order = sorted(
+        range(len(record.class_names)), key=lambda k: (record.class_names[k] not in wanted, -record.scores[k])
+    )
     return sorted(order[:MOST_BARS])
 
 
-def mistakes(record: Record) -> list[str]:
-    """Classes that the answer names and that are not there as often."""
-    if record.truth is None:
-        return []
-    truth = Counter(record.truth)
-    return [name for name, count in Counter(record.prediction.labels).items() if count != truth[name]]
+def name_room(record: Record) -> float:
+    """Width that the names of the classes take beside their bars."""
+    return 0.45 + 0.085 * max(len(shortened(name)) for name in record.class_names)
 
 
 def shortened(name: str) -> str:
     """A class name that fits beside a bar."""
     return name if len(name) <= LONGEST_NAME else name[: LONGEST_NAME - 1] + "…"
-
-
-def _label(name: str, truth: Counter[str]) -> str:
-    """A class name, with a dot for each object that is truly there."""
-    shown = shortened(name)
-    return f"{'●' * min(truth[name], 3)} {shown}" if truth[name] else shown
-
-
-def legend_of_scores(record: Record) -> list[tuple[Line2D, str]]:
-    """What the colours and marks of the bars mean, only those that occur."""
-
-    def block(colour: str) -> Line2D:
-        return Line2D([], [], color=colour, linewidth=5, solid_capstyle="butt")
-
-    wrong = set(mistakes(record))
-    entries = [(block(RIGHT), "answer")] if set(record.prediction.labels) - wrong else []
-    if wrong:
-        entries.append((block(WRONG), "wrong answer"))
-    if record.truth is not None:
-        dot = Line2D([], [], color=INK, marker="o", markersize=4, linestyle="none")
-        entries.append((dot, "truly there"))
-    return entries

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,7 +15,7 @@ from torch import Tensor
 from ocra.config import ModelConfig
 from ocra.images.fitting import Prepared
 from ocra.model.ocra import OCRA
-from ocra.model.trace import Trace, Windows
+from ocra.model.trace import Windows
 from ocra.prediction import Prediction, decode, run
 
 Floats = NDArray[np.float32]
@@ -56,6 +57,17 @@ class Record:
         return len(self.lengths)
 
     @property
+    def scores(self) -> Floats:
+        """[classes]: lengths summed over the glimpses."""
+        return self.lengths[:, : len(self.class_names)].sum(0)
+
+    @property
+    def mistakes(self) -> set[str]:
+        """Classes that the answer names and that are not there as often; none where the truth is not known."""
+        said, truth = Counter(self.prediction.labels), Counter(self.truth)
+        return set() if self.truth is None else {name for name in said if said[name] != truth[name]}
+
+    @property
     def is_number(self) -> bool:
         """Whether the answer is a number, read from left to right."""
         return bool(self.config.readout_digits)
@@ -63,11 +75,7 @@ class Record:
     @property
     def right(self) -> bool | None:
         """Whether the answer is right; None where the truth is not known."""
-        if self.truth is None:
-            return None
-        if self.is_number:
-            return self.prediction.labels == self.truth
-        return sorted(self.prediction.labels) == sorted(self.truth)
+        return None if self.truth is None else same(self.prediction.labels, self.truth, self.is_number)
 
     @property
     def answer(self) -> str:
@@ -83,29 +91,30 @@ class Record:
         return "✓ right" if self.right else f"✗ wrong: it is {in_words(self.truth or (), self.is_number)}"
 
 
+def same(labels: Sequence[str], others: Sequence[str], is_number: bool) -> bool:
+    """Whether two answers are the same; the order counts in a number only."""
+    return list(labels) == list(others) if is_number else sorted(labels) == sorted(others)
+
+
 def in_words(labels: Sequence[str], is_number: bool = False) -> str:
     """Objects as a person would list them (3 and 8); the digits of a number as the number."""
-    if not labels:
-        return "no number" if is_number else "nothing"
-    return "".join(labels) if is_number else " and ".join(filter(None, [", ".join(labels[:-1]), labels[-1]]))
+    if is_number:
+        return "".join(labels) or "no number"
+    return " and ".join(filter(None, [", ".join(labels[:-1]), *labels[-1:]])) or "nothing"
 
 
 def records(
     model: OCRA,
     images: Tensor,
     *,
-    trace: Trace | None = None,
     truths: Sequence[tuple[str, ...]] | None = None,
     titles: Sequence[str] | None = None,
     prepared: Sequence[Prepared] | None = None,
     **interventions: Any,
 ) -> list[Record]:
-    """Show images [batch, channels, height, width] to a model: one record for each.
-
-    trace: a pass over these images that was made already, with record=True. interventions: as in `OCRA.forward`.
-    """
+    """Show images [batch, channels, height, width] to a model, with interventions as in `OCRA.forward`."""
     config, info = model.config, model.info
-    trace = trace or run(model, images, **interventions)
+    trace = run(model, images, **interventions)
     assert trace.glimpses is not None and trace.canvases is not None and trace.attended is not None
     predictions = decode(trace, config, info)
     looked_at = trace.attended / trace.attended.amax((1, 2, 3), keepdim=True).clamp(min=1e-6)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import base64
 import io
-import json
 import os
 from collections.abc import Iterable, Sequence
 from html import escape
@@ -17,21 +16,20 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from ocra.data import Task, make_task
+from ocra.data import make_task
 from ocra.errors import OcraError, UsageError
 from ocra.evaluation import Evaluation, evaluate
 from ocra.experiment import Experiment
-from ocra.files import write_text_atomically
+from ocra.files import read_json
 from ocra.images.reading import endings
-from ocra.model.ocra import OCRA
 from ocra.prediction import load
 from ocra.training.checkpoint import read_experiment
 from ocra.training.logging import read_log
 from ocra.viz.curves import Curve, draw_curves, to_svg
 from ocra.viz.figure import draw_look
 from ocra.viz.grid import draw_gaze, draw_results
-from ocra.viz.record import Record, records
-from ocra.viz.style import css_variables
+from ocra.viz.record import records
+from ocra.viz.style import css_variables, written
 
 Log = list[dict[str, Any]]
 SAMPLES, GAZES, HARDEST = 20, 200, 10
@@ -64,7 +62,10 @@ def report(
             f"{folder} holds no run: there is no config.json in it. Give the folder of 'ocra train'."
         )
     experiment, log = read_experiment(folder / "config.json"), read_log(folder / "log.jsonl")
-    summary = _read_summary(folder / "summary.json")
+    file = folder / "summary.json"
+    summary = read_json(file) if file.is_file() else {}
+    if not isinstance(summary, dict):
+        raise OcraError(f"{file} is not the summary of a run.")
     parts = [
         _heading(folder, experiment, log, summary),
         _section("Curves", _curves(log)),
@@ -72,24 +73,9 @@ def report(
         *_about_weights(folder, experiment, images, device),
         _section("Config", *_config(experiment, summary)),
     ]
-    try:
-        write_text_atomically(out, _page(f"{experiment.name} · {folder.name}", parts))
-    except OSError as error:
-        raise OcraError(f"{out} could not be written: {error.strerror or error}.") from None
+    with written(out) as temporary:
+        temporary.write_text(_page(f"{experiment.name} · {folder.name}", parts), "utf-8")
     return Path(out)
-
-
-def _read_summary(path: Path) -> dict[str, Any]:
-    """The summary of a run that has ended, else nothing."""
-    if not path.is_file():
-        return {}
-    try:
-        summary = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError) as error:
-        raise OcraError(f"{path} cannot be read: {error}.") from None
-    if not isinstance(summary, dict):
-        raise OcraError(f"{path} is not the summary of a run.")
-    return summary
 
 
 def _heading(folder: Path, experiment: Experiment, log: Log, summary: dict[str, Any]) -> str:
@@ -132,8 +118,7 @@ def _curves(log: Log) -> str:
     """Error, loss, learning rate, gradient and speed over the images seen."""
 
     def curve(name: str, key: str, marked: bool = False) -> Curve:
-        lines = [line for line in log if line.get(key) is not None]
-        return Curve(name, [line["images"] for line in lines], [line[key] for line in lines], marked)
+        return Curve(name, [(line["images"], line[key]) for line in log if line.get(key) is not None], marked)
 
     groups: list[tuple[str, str, list[Curve], dict[str, Any]]] = [
         ("error", "Image-level error",
@@ -146,7 +131,7 @@ def _curves(log: Log) -> str:
     ]  # fmt: skip
     drawn = ""
     for name, caption, curves, options in groups:
-        if present := [line for line in curves if any(line.y)]:
+        if present := [line for line in curves if any(y for _, y in line.points)]:
             svg = to_svg(draw_curves(present, **options), name, caption)
             drawn += f"<figure><figcaption>{caption}</figcaption>{svg}</figure>"
     return f'<div class="two">{drawn}</div>' if drawn else "<p class='muted'>The log holds no report yet.</p>"
@@ -179,7 +164,9 @@ def _about_weights(folder: Path, experiment: Experiment, images: int, device: st
         return [
             _section("Test images", f"<p class='muted'>They could not be shown: {escape(str(error))}</p>")
         ]
-    seen = _look_at_first(model, task, min(GAZES, len(task)))
+    number = min(GAZES, len(task))
+    batch, titles = task.batch(range(number)), [f"image {i}" for i in range(number)]
+    seen = records(model, batch.images, truths=batch.names(task.class_names), titles=titles)
     wrong = [record for record in seen if record.right is False][: SAMPLES // 2]
     example = next((record for record in seen if record.right), seen[0])
     first = "The first test images and their reconstructions"
@@ -197,11 +184,6 @@ def _about_weights(folder: Path, experiment: Experiment, images: int, device: st
             _image("One image, step by step", draw_look(example), dpi=110),
         ),
     ]
-
-
-def _look_at_first(model: OCRA, task: Task, number: int) -> list[Record]:
-    batch, titles = task.batch(range(number)), [f"image {i}" for i in range(number)]
-    return records(model, batch.images, truths=batch.names(task.class_names), titles=titles)
 
 
 def _confusion(result: Evaluation) -> list[str]:
@@ -286,7 +268,7 @@ summary { cursor: pointer; font-weight: 600; }
 
 def _page(title: str, parts: Iterable[str]) -> str:
     """A whole page from parts that are HTML already."""
-    style = css_variables("(prefers-color-scheme: dark)") + STYLE
+    style = css_variables("@media (prefers-color-scheme: dark) {{ :root {{ {} }} }}") + STYLE
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'

@@ -13,8 +13,9 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from ocra.errors import OcraError, UsageError
+from ocra.errors import OcraError
 from ocra.files import atomic_path
+from ocra.images.reading import endings
 
 # Okabe and Ito's colours (2008), which colour-blind people can tell apart.
 ORANGE, SKY, GREEN = "#E69F00", "#56B4E9", "#009E73"
@@ -64,16 +65,11 @@ _SETTINGS: dict[str, Any] = {
 
 
 def css_variables(dark: str) -> str:
-    """The palette as CSS variables --ocra-read, --ocra-write, …; `dark` selects where dark colours hold."""
+    """The palette as CSS variables --ocra-read, --ocra-write, …; `dark`: a rule in which dark colours hold."""
     light_values, dark_values = (
         "".join(f"--ocra-{name}:{shades[k]};" for name, shades in PALETTE.items()) for k in (0, 1)
     )
-    rule = (
-        f"@media {dark} {{ :root {{ {dark_values} }} }}"
-        if dark.startswith("(")
-        else f"{dark} {{ {dark_values} }}"
-    )
-    return f":root {{ {light_values} }}\n{rule}\n"
+    return f":root {{ {light_values} }}\n{dark.format(dark_values)}\n"
 
 
 @contextmanager
@@ -83,39 +79,43 @@ def styled() -> Iterator[None]:
         yield
 
 
-def new_figure(width: float, height: float, paper: str = WHITE) -> Figure:
-    """An empty figure of this size in inches."""
-    figure = Figure(figsize=(width, height), facecolor=paper)
-    FigureCanvasAgg(figure)
-    return figure
-
-
 def fit_in(side: float, width: float, height: float) -> tuple[float, float]:
-    """Width and height in inches of something of these proportions, the longer one being `side`."""
+    """Width and height of something of these proportions, the longer one being `side`."""
     return side * width / max(width, height), side * height / max(width, height)
 
 
-def panel(figure: Figure, left: float, top: float, width: float, height: float) -> Axes:
-    """Axes at a place given in inches from the top left corner of the figure."""
-    across, down = figure.get_size_inches()
-    return figure.add_axes((left / across, 1 - (top + height) / down, width / across, height / down))
+class Sheet(Figure):
+    """A figure whose parts are placed in inches from its top left corner."""
 
+    def __init__(self, width: float, height: float, paper: str = WHITE) -> None:
+        super().__init__(figsize=(width, height), facecolor=paper)
+        FigureCanvasAgg(self)
+        self.width, self.height = width, height
 
-def write(figure: Figure, left: float, top: float, text: str, size: float = 8, **style: Any) -> None:
-    """Text at a place given in inches from the top left corner of the figure."""
-    across, down = figure.get_size_inches()
-    figure.text(left / across, 1 - top / down, text, fontsize=size, **{"va": "center", **style})
+    def panel(self, left: float, top: float, width: float, height: float) -> Axes:
+        """Axes at a place."""
+        bottom = 1 - (top + height) / self.height
+        return self.add_axes((left / self.width, bottom, width / self.width, height / self.height))
+
+    def write(self, left: float, top: float, text: str, size: float = 8, **style: Any) -> None:
+        """Text at a place, which is in the middle of its height."""
+        place = left / self.width, 1 - top / self.height
+        self.text(*place, text, fontsize=size, **{"va": "center", **style})
 
 
 def save_figure(figure: Figure, path: str | os.PathLike[str], dpi: int = DPI) -> None:
     """Write PNG, SVG or PDF by the ending; the same figure gives the same file."""
-    ending = Path(path).suffix.lower().lstrip(".")
-    if ending not in ("png", "svg", "pdf"):
-        raise UsageError(f"{path} should end with .png, .svg or .pdf.")
-    about = {"png": {"Software": MAKER}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}[ending]
-    paper = figure.get_facecolor()
+    about = {".png": {"Software": MAKER}, ".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
+    kind, paper = endings(path, about), figure.get_facecolor()
+    with styled(), written(path) as temporary:
+        figure.savefig(temporary, format=kind[1:], dpi=dpi, facecolor=paper, metadata=about[kind])
+
+
+@contextmanager
+def written(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """A temporary path to write to, as `atomic_path` gives; what prevents it is said in a sentence."""
     try:
-        with styled(), atomic_path(path) as temporary:
-            figure.savefig(temporary, format=ending, dpi=dpi, facecolor=paper, metadata=about)
+        with atomic_path(path) as temporary:
+            yield temporary
     except OSError as error:
         raise OcraError(f"{path} could not be written: {error.strerror or error}.") from None
