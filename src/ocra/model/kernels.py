@@ -71,21 +71,20 @@ class Matrices(NamedTuple):
         return Matrices(*(None if matrix is None else change(matrix) for matrix in self))  # type: ignore[arg-type]
 
 
-def convolve_and_pool(images: Tensor, weight: Tensor, bias: Tensor, bf16: bool = False) -> Tensor:
+def convolve_and_pool(images: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """relu(max_pool(conv(images))): [batch, filters, height // 2, width // 2].
 
     images [batch, channels, height, width], weight [filters, channels, 5, 5], bias [filters].
-    bf16: multiply in bfloat16.
     """
     plain = torch.is_autocast_enabled(images.device.type) or _exporting()
     if images.device.type != "cpu" or not torch.is_grad_enabled() or plain:
         return F.relu(F.max_pool2d(F.conv2d(images, weight, bias, padding=PAD), 2))
     batch, channels, height, width = images.shape
-    fields = _fields(images.to(torch.bfloat16 if bf16 else weight.dtype).contiguous())
+    fields = _fields(images.to(weight.dtype).contiguous())
     # The kernel at the four places it has in a field: [4 · filters, channels · 36].
     places = [F.pad(weight, (x, 1 - x, y, 1 - y)) for y in (0, 1) for x in (0, 1)]
     kernels = torch.stack(places).view(-1, channels * FIELD**2)
-    outputs = at_least_float32(fields @ kernels.to(fields.dtype).t()).unflatten(1, (4, len(weight)))
+    outputs = (fields @ kernels.t()).unflatten(1, (4, len(weight)))
     maps = relu((outputs * _first_largest(outputs.detach())).sum(1) + bias)
     return maps.view(batch, height // 2, width // 2, len(weight)).permute(0, 3, 1, 2)
 
@@ -129,9 +128,9 @@ def _(images: Tensor) -> Tensor:
 def _fields_backward(gradient: Tensor, channels: int, height: int, width: int) -> Tensor:
     """The gradient of images [batch, channels, height, width] from that of their fields."""
     rows, columns = height // 2, width // 2
-    by_place = at_least_float32(gradient).view(-1, rows * columns, channels * FIELD**2).transpose(1, 2)
-    padded = F.fold(by_place, (2 * rows + KERNEL - 1, 2 * columns + KERNEL - 1), FIELD, stride=2)
-    return padded[:, :, PAD : PAD + height, PAD : PAD + width].to(gradient.dtype).contiguous()
+    gradient = gradient.view(-1, rows * columns, channels * FIELD**2).transpose(1, 2)
+    padded = F.fold(gradient, (2 * rows + KERNEL - 1, 2 * columns + KERNEL - 1), FIELD, stride=2)
+    return padded[:, :, PAD : PAD + height, PAD : PAD + width].contiguous()
 
 
 @_fields_backward.register_fake
