@@ -190,17 +190,18 @@ class Experiment:
         return sum(stage.steps * stage.batch_size for stage in self.stages)
 
     def scaled(self, images: int) -> Experiment:
-        """The same experiment with all stages longer or shorter by one factor, `images` in all."""
-        factor = images / sum(stage.images for stage in self.stages)
-        stages = tuple(
-            replace(
-                stage,
-                images=max(1, round(stage.images * factor)),
-                warmup_images=round(stage.warmup_images * min(1.0, factor)),
-            )
-            for stage in self.stages
-        )
-        return replace(self, stages=stages)
+        """The same experiment over so many images in all.
+
+        The early stages, which teach most, keep their length up to three tenths of what is left of the run; the last
+        one takes the rest.
+        """
+        stages, left = [], images
+        for stage in self.stages:
+            length = left if stage is self.stages[-1] else min(stage.images, left * 3 // 10)
+            left -= length
+            warmup = min(stage.warmup_images, images // 10)
+            stages.append(replace(stage, images=max(1, length), warmup_images=warmup))
+        return replace(self, stages=tuple(stages))
 
     def fitted(self) -> Experiment:
         """The same experiment with the model's image size and classes, and the loss, made to fit the task."""
