@@ -30,11 +30,11 @@ def test_images_are_counted_in_whole_batches() -> None:
     assert TWO.images == 63 * 64
 
 
-def test_a_scaled_experiment_keeps_the_shares_of_its_stages() -> None:
+def test_a_scaled_experiment_keeps_its_first_stages_as_far_as_there_is_room() -> None:
     longer, shorter, least = TWO.scaled(40_000), TWO.scaled(400), TWO.scaled(1)
-    assert [stage.images for stage in longer.stages] == [10_000, 30_000]
-    assert [stage.images for stage in shorter.stages] == [100, 300]
-    assert [each.stages[0].warmup_images for each in (longer, shorter)] == [100, 10]  # never a longer warm-up
+    assert [stage.images for stage in longer.stages] == [1_000, 39_000]
+    assert [stage.images for stage in shorter.stages] == [120, 280]
+    assert [each.stages[0].warmup_images for each in (longer, shorter)] == [100, 40]
     assert [stage.images for stage in least.stages] == [1, 1]
 
 
