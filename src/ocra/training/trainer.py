@@ -182,7 +182,11 @@ class Trainer:
         return figures["stop"] > 0, figures["save"] > 0
 
     def begin(self, now: Moment) -> None:
-        """Begin a further stage: change the weights as it says; the optimisers and averages go on otherwise."""
+        """Begin a further stage: change the weights as it says.
+
+        The optimisers go on, unless the stage switches Shampoo on or off: then they begin afresh. So do the averages
+        where the weights were changed.
+        """
         stage, flat = now.stage, self.flat
         if stage.attention_scale != 1 or stage.read_window != 1:
             if self.group.rank == 0 or not flat.shared:
