@@ -53,8 +53,9 @@ def train(
     if further_process():
         return take_part(device)
     if task is not None:
+        name = f"{experiment.name}-{task.__name__}"
         experiment = replace(
-            experiment, name=f"{experiment.name}-{task.__name__}", task=task.Config()
+            experiment, name=name, description="", paper_error="", task=task.Config()
         ).fitted()
     processes = _processes_for(experiment, processes)
     experiment = replace(
