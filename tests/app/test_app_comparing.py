@@ -1,4 +1,4 @@
-"""One picture shown to models of other sizes and tasks, and pictures that run out."""
+"""One image shown to models of other sizes and tasks, and images that run out."""
 
 import io
 import math
@@ -37,22 +37,25 @@ def middle_of_light(glimpse: Tensor) -> list[float]:
     return [(float(places.float().mean()) - half) / half for places in (columns, rows)]
 
 
-def window_in_picture(seen: Look) -> list[float]:
-    """Centre and width of the forced window in pixels of the picture."""
+def window_in_image(seen: Look) -> list[float]:
+    """Centre and width of the forced window in pixels of the image."""
     windows = seen.trace.read_windows
     width = float(windows.width(seen.config.glimpse_size)[1, 1])
-    return [*seen.placement.to_source(*windows.center[1, 1].tolist()), width * seen.placement.scale[0]]
+    return [
+        *seen.prepared.placement.to_source(*windows.center[1, 1].tolist()),
+        width * seen.prepared.placement.scale[0],
+    ]
 
 
 @pytest.mark.parametrize(
     ("subject", "x", "y", "width"), [(dot(30, 70, 100), 30, 70, 25), (drawn_dot(130, 280), 130, 280, 100)]
 )
-def test_forced_window_reads_the_same_part_of_the_picture_in_models_of_other_sizes(
+def test_forced_window_reads_the_same_part_of_the_image_in_models_of_other_sizes(
     models, subject, x, y, width
 ):
     for name in ("clutter", "three"):
         seen = look(name, models[name], subject, 3, [Force(1, x, y, width)])
-        assert window_in_picture(seen) == pytest.approx([x, y, width], abs=0.01)
+        assert window_in_image(seen) == pytest.approx([x, y, width], abs=0.01)
         assert middle_of_light(seen.trace.glimpses[1, 1]) == pytest.approx([0, 0], abs=0.15)
 
 
@@ -66,8 +69,8 @@ def test_test_image_of_another_task_is_resized_and_nothing_else(models):
     subject, _ = TestImages().take("cluttered", 2, models["clutter"], patience=60)
     seen = look("three", models["three"], subject, 3)
     averaged = torch.nn.functional.interpolate(subject.exact[None], size=(36, 36), mode="area")[0]
-    assert (seen.image - averaged).abs().mean() < 0.02
-    assert seen.placement.scale == pytest.approx((100 / 36, 100 / 36))
+    assert (seen.prepared.image - averaged).abs().mean() < 0.02
+    assert seen.prepared.placement.scale == pytest.approx((100 / 36, 100 / 36))
 
 
 def test_column_of_a_resized_image_says_so_and_the_other_does_not(models):
@@ -110,7 +113,7 @@ def test_list_that_is_merely_opened_changes_nothing(models):
         actions.other_model(session, *now),
         actions.other_second(session, *now),
         actions.counted(session, *now),
-        actions.tested(session, "multimnist", 4, *now),
+        actions.asking("this")(session, "multimnist", 4, *now),
     ):
         assert outputs[0] == session
         assert all(value == skip for value in (outputs[1], outputs[2], *outputs[4:]))

@@ -19,10 +19,10 @@ def slow_answers(page) -> Iterator[None]:
 
 
 def point(visitor: Visitor, x: float, y: float, column: int = 0) -> None:
-    """Click at a place of the picture, in shares of it."""
-    picture = visitor.page.locator(".picture").nth(column)
-    picture.scroll_into_view_if_needed()
-    box = picture.bounding_box()
+    """Click at a place of the image, in shares of it."""
+    image = visitor.page.locator(".image").nth(column)
+    image.scroll_into_view_if_needed()
+    box = image.bounding_box()
     visitor.page.mouse.click(box["x"] + box["width"] * x, box["y"] + box["height"] * y)
 
 
@@ -95,7 +95,7 @@ def test_releasing_keeps_the_keyboard_focus(visit):
         assert visitor.page.evaluate("document.activeElement.textContent") == name
 
 
-def test_window_that_is_drawn_in_one_column_is_the_same_part_of_the_picture_in_the_other(visit):
+def test_window_that_is_drawn_in_one_column_is_the_same_part_of_the_image_in_the_other(visit):
     visitor = visit()
     visitor.draw()
     visitor.wait_for_subject("Your drawing")

@@ -6,7 +6,7 @@ import pytest
 from PIL import Image
 
 
-def test_page_shows_a_test_picture_and_says_where_its_digits_come_from(visit):
+def test_page_shows_a_test_image_and_says_where_its_digits_come_from(visit):
     visitor = visit()
     assert "Test image 0" in visitor.text(".transport .subject")
     assert "drawn from fonts" in visitor.text("#ocra-message")
@@ -18,10 +18,10 @@ def test_a_drawing_is_recognised_undone_and_cleared(visit):
     visitor = visit()
     visitor.draw()
     visitor.wait_for_subject("Your drawing")
-    both = visitor.page.locator(".picture").get_attribute("src")
+    both = visitor.page.locator(".image").get_attribute("src")
     visitor.page.get_by_role("button", name="Undo").click()
     visitor.page.wait_for_function(
-        "before => document.querySelector('.picture').getAttribute('src') !== before", arg=both
+        "before => document.querySelector('.image').getAttribute('src') !== before", arg=both
     )
     visitor.page.get_by_role("button", name="Recognise").click()
     assert " and " in visitor.text(".said .now .answer")
@@ -61,7 +61,7 @@ def test_gaze_is_forced_by_pointing_sized_nudged_and_released(visit):
     visitor = visit()
     page = visitor.page
     page.locator(".film button").nth(1).click()
-    box = page.locator(".picture").bounding_box()
+    box = page.locator(".image").bounding_box()
     page.mouse.click(box["x"] + box["width"] * 0.25, box["y"] + box["height"] * 0.75)
     page.locator(".window.forced").wait_for()
     assert visitor.text(".count") == "Glimpse 2 of 3"
@@ -82,7 +82,7 @@ def test_gaze_is_forced_by_pointing_sized_nudged_and_released(visit):
 def test_a_broken_file_gives_one_sentence_and_a_good_one_its_preparation(visit, server, tmp_path):
     visitor = visit()
     broken = tmp_path / "notes.png"
-    broken.write_text("this is no picture")
+    broken.write_text("this is no image")
     visitor.upload(broken)
     visitor.page.locator(".ocra-notice.error").wait_for()
     assert visitor.text(".ocra-notice").startswith("notes.png is not an image")
@@ -176,14 +176,14 @@ def test_two_models_side_by_side(visit):
     assert visitor.page.locator(".look").nth(1).locator(".film .now").get_attribute("data-t") == "4"
 
 
-def test_two_visitors_at_once_keep_their_own_pictures(visit):
+def test_two_visitors_at_once_keep_their_own_images(visit):
     first, second = visit(), visit()
     first.draw()
     second.page.get_by_role("tab", name="Test image").click()
     second.page.get_by_role("button", name="Next").click()
     first.wait_for_subject("Your drawing")
     second.wait_for_subject("Test image 1")
-    box = second.page.locator(".picture").bounding_box()
+    box = second.page.locator(".image").bounding_box()
     second.page.mouse.click(box["x"] + 30, box["y"] + 30)
     second.page.locator(".window.forced").wait_for()
     first.page.get_by_label("Compare side by side").click()

@@ -16,9 +16,9 @@ STROKES = [
 ]
 
 MEASURE_WINDOW = """async (look) => {
-    const [window, picture] = [".window", ".picture"].map((name) => look.querySelector(name));
+    const [window, image] = [".window", ".image"].map((name) => look.querySelector(name));
     await Promise.all(window.getAnimations().map((animation) => animation.finished));
-    const [inner, outer] = [window, picture].map((element) => element.getBoundingClientRect());
+    const [inner, outer] = [window, image].map((element) => element.getBoundingClientRect());
     const scale = look.dataset.w / outer.width;
     const [left, top] = [inner.left - outer.left, inner.top - outer.top];
     return {x: (left + inner.width / 2) * scale - 0.5, y: (top + inner.height / 2) * scale - 0.5,

@@ -8,13 +8,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
 from ocra.app.subjects import Subject
 from ocra.config import ModelConfig
 from ocra.data.task import NO_DIGIT
 from ocra.errors import OcraError
-from ocra.images.fitting import Placement, Step
+from ocra.images.fitting import Placement, Prepared
 from ocra.model.ocra import OCRA
 from ocra.model.trace import Trace, Windows
 from ocra.model.weights import shipped
@@ -31,12 +30,8 @@ def load_models(weights: Sequence[str] = ()) -> dict[str, OCRA]:
     All are loaded at once: weights that are broken or have to be fetched must not keep a visitor waiting.
     """
     sources = list(weights) or shipped()
-    if not sources:
-        raise OcraError("No weights come with this version; name a folder of weights with --weights.")
-    return {
-        name: OCRA.from_pretrained(source)
-        for name, source in zip(_short_names(sources), sources, strict=True)
-    }
+    loaded = map(OCRA.from_pretrained, sources)
+    return dict(zip(_short_names(sources), loaded, strict=True))
 
 
 def _short_names(sources: Sequence[str]) -> list[str]:
@@ -57,12 +52,10 @@ def _short_names(sources: Sequence[str]) -> list[str]:
 def companion(models: Mapping[str, OCRA], name: str) -> str | None:
     """The next model of the same task and image size, which is the fairest to compare with, if any."""
 
-    def kind(other: str) -> tuple[object, ...]:
-        return models[other].info.task_name, models[other].config.image_shape
-
+    kinds = {other: (model.info.task_name, model.config.image_shape) for other, model in models.items()}
     names = list(models)
     own = names.index(name)
-    return next((other for other in names[own + 1 :] + names[:own] if kind(other) == kind(name)), None)
+    return next((other for other in names[own + 1 :] + names[:own] if kinds[other] == kinds[name]), None)
 
 
 def most_glimpses(model: OCRA) -> int:
@@ -72,7 +65,7 @@ def most_glimpses(model: OCRA) -> int:
 
 @dataclass(frozen=True)
 class Force:
-    """A glimpse put somewhere by the visitor, in pixels of the picture: the same part of it for every model.
+    """A glimpse put somewhere by the visitor, in pixels of the image: the same part of it for every model.
 
     Pixel centres have whole coordinates, counted from 0.
     """
@@ -122,13 +115,8 @@ class Look:
     name: str
     """Of the model, on the page."""
     model: OCRA
-    image: Tensor
-    """[channels, height, width]: what it was shown"""
-    placement: Placement
-    """Where its pixels lie in the visitor's picture."""
-    steps: tuple[Step, ...]
-    """How that came out of the visitor's picture."""
-    blank: bool
+    prepared: Prepared
+    """What it was shown, and where that lies in the visitor's image."""
     trace: Trace
     """Of one image, or of two: the free pass, then the forced one."""
     answers: tuple[tuple[FoundObject, ...], ...]
@@ -153,23 +141,25 @@ class Look:
         """A name for every object capsule."""
         return self.model.info.capsule_names(self.config)
 
+    @property
+    def is_number(self) -> bool:
+        """Whether the answer is a number, read from left to right."""
+        return self.trace.readout is not None
+
 
 @torch.inference_mode()
 def look(name: str, model: OCRA, subject: Subject, glimpses: int, forced: Sequence[Force] = ()) -> Look:
     """Show a subject to a model; with forced windows also as it would look by itself, to compare."""
     config = model.config
-    count = min(max(int(glimpses), 1), most_glimpses(model))
+    count = min(max(glimpses, 1), most_glimpses(model))
     prepared = subject.seen_by(model)
-    image, placement = prepared.image, prepared.placement
     moved = {force.step: force for force in forced if force.step < count} if config.attention else {}
-    images = image[None].expand(2 if moved else 1, *image.shape)
-    windows = _windows(moved, placement, config, count) if moved else None
+    images = prepared.image[None].expand(2 if moved else 1, *prepared.image.shape)
+    windows = _windows(moved, prepared.placement, config, count) if moved else None
     trace = model(images, glimpses=count, record=True, windows=windows)
     meaning = model.info.class_names, model.info.answer
     said = tuple(answers(so_far(trace, config, t + 1), *meaning)[-1] for t in range(count))
-    free = answers(trace, *meaning)[0]
-    steps = prepared.steps if subject.explain else ()
-    return Look(name, model, image, placement, steps, prepared.blank, trace, said, free, moved)
+    return Look(name, model, prepared, trace, said, answers(trace, *meaning)[0], moved)
 
 
 def so_far(trace: Trace, config: ModelConfig, glimpses: int) -> Trace:
@@ -194,10 +184,8 @@ def _windows(
 
     The blur σ stays the model's own: place and size are all that the visitor chooses.
     """
-    center = torch.full((2, glimpses, 2), math.nan)
-    stride = torch.full((2, glimpses), math.nan)
+    free = torch.full((2, glimpses, 4), math.nan)
     for step, force in forced.items():
         x, y, width = force.in_image(placement, config)
-        center[1, step] = torch.tensor([x, y])
-        stride[1, step] = width / (config.glimpse_size - 1)
-    return Windows(center, stride, torch.full((2, glimpses), math.nan))
+        free[1, step, :3] = torch.tensor([x, y, width / (config.glimpse_size - 1)])
+    return Windows(free[..., :2], free[..., 2], free[..., 3])

@@ -1,7 +1,7 @@
 // The body of a function(element, trigger, props, server, upload, watch) that Gradio calls once.
 // A pad for finger, pen or mouse. Strokes are kept as shares of the pad, so that it can be drawn anew at any size.
 const PAUSE = 350; // milliseconds of rest after which a drawing is shown to the model
-const SIDE = 420; // pixels of the picture that is sent
+const SIDE = 420; // pixels of the image that is sent
 let strokes = [];
 let current = null;
 let timer = null;
@@ -45,9 +45,9 @@ function draw(pen, { width, points }) {
 
 function send(now) {
   clearTimeout(timer);
-  const picture = () => trigger("drawn", { picture: strokes.length ? pad().toDataURL("image/png") : "" });
-  if (now) picture();
-  else timer = setTimeout(picture, PAUSE);
+  const post = () => trigger("drawn", { image: strokes.length ? pad().toDataURL("image/png") : "" });
+  if (now) post();
+  else timer = setTimeout(post, PAUSE);
 }
 
 element.addEventListener("pointerdown", (event) => {

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from html import escape
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import gradio as gr
 
@@ -62,7 +63,7 @@ def build(studio: Studio) -> gr.Blocks:
         timer = gr.Timer(1, active=False)
         gr.HTML(HEADER, apply_default_css=False)
         with gr.Row(elem_id="ocra-main"):
-            with gr.Column(elem_id="ocra-picture", min_width=0):
+            with gr.Column(elem_id="ocra-image", min_width=0):
                 sources = _sources(first)
                 message = gr.HTML("", elem_id="ocra-message", apply_default_css=False)
             with gr.Column(elem_id="ocra-result", min_width=0):
@@ -150,7 +151,7 @@ class Actions:
 
     def drawn(self, event: gr.EventData, held: Session, *now: Any) -> tuple[Any, ...]:
         """A drawing."""
-        return _outputs(self.studio.draw(held, event.picture, Choice(*now)))
+        return _outputs(self.studio.draw(held, event.image, Choice(*now)))
 
     def moved(self, event: gr.EventData, held: Session, *now: Any) -> tuple[Any, ...]:
         """The gaze was moved, or let go."""
@@ -160,23 +161,13 @@ class Actions:
         """A file has arrived, or something prevented it."""
         return _outputs(self.studio.upload(held, event.token, event.name, Choice(*now), event.problem))
 
-    def loaded(self, held: Session, task: str, number: float | None, *now: Any) -> tuple[Any, ...]:
-        """The page was opened."""
-        return _outputs(self.studio.test(held, Request(task, number), Choice(*now)))
+    def asking(self, pick: Literal["this", "next", "any"]) -> Callable[..., tuple[Any, ...]]:
+        """A test image: that of this number, the next, or any."""
 
-    def tested(self, held: Session, task: str, number: float | None, *now: Any) -> tuple[Any, ...]:
-        """Another task or number; a list that was merely opened changes neither."""
-        if held.asked is not None and (task, number) == (held.asked.task, held.asked.number):
-            return _outputs(Result(held))
-        return _outputs(self.studio.test(held, Request(task, number), Choice(*now)))
+        def ask(held: Session, task: str, number: float | None, *now: Any) -> tuple[Any, ...]:
+            return _outputs(self.studio.test(held, Request(task, number, pick), Choice(*now)))
 
-    def another(self, held: Session, task: str, number: float | None, *now: Any) -> tuple[Any, ...]:
-        """Any test image, and its number."""
-        return _outputs(self.studio.test(held, Request(task, number, "any"), Choice(*now)))
-
-    def following(self, held: Session, task: str, number: float | None, *now: Any) -> tuple[Any, ...]:
-        """The next test image, and its number."""
-        return _outputs(self.studio.test(held, Request(task, number, "next"), Choice(*now)))
+        return ask
 
     def waited(self, held: Session, *now: Any) -> tuple[Any, ...]:
         """A second has passed while a task is being read."""
@@ -245,12 +236,11 @@ def _wire(
     pad.drawn(actions.drawn, known, outputs, **carrying)
     drop.uploaded(actions.uploaded, known, outputs, **carrying)
     gaze.force(actions.moved, known, outputs, **carrying)
-    page.load(actions.loaded, asked, outputs, **quiet)
     timer.tick(actions.waited, known, outputs, **quiet)
-    for event in (number.input, sources.task.input):
-        event(actions.tested, asked, outputs, **quiet)
-    sources.another.click(actions.another, asked, outputs, **quiet)
-    sources.following.click(actions.following, asked, outputs, **quiet)
+    for event in (page.load, number.input, sources.task.input):
+        event(actions.asking("this"), asked, outputs, **quiet)
+    sources.another.click(actions.asking("any"), asked, outputs, **quiet)
+    sources.following.click(actions.asking("next"), asked, outputs, **quiet)
     of_model = [controls.glimpses, pad, sources.task, controls.other]
     controls.model.input(actions.other_model, known, [*outputs, *of_model], **quiet)
     for event in (controls.other.input, controls.compare.input):

@@ -6,7 +6,8 @@ import sys
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
+from functools import wraps
+from typing import Concatenate, Literal, ParamSpec
 
 from ocra.app.looking import Force, look
 from ocra.app.subjects import PATIENCE, Reading, Subject, TestImages, from_drawing, from_upload
@@ -15,6 +16,7 @@ from ocra.app.view import empty, notice, render
 from ocra.errors import OcraError
 from ocra.model.ocra import OCRA
 
+P = ParamSpec("P")
 NOTHING = "Draw something, upload an image or take a test image: here the model will look at it."
 
 
@@ -80,6 +82,27 @@ class Result:
     """Of the test image."""
 
 
+Act = Callable[Concatenate["Studio", Session, P], Result]
+
+
+def _guarded(act: Act[P]) -> Act[P]:
+    """An action that fails leaves everything as it was, and a sentence."""
+
+    @wraps(act)
+    def guarded(studio: Studio, session: Session, *args: P.args, **options: P.kwargs) -> Result:
+        try:
+            return act(studio, session, *args, **options)
+        except OcraError as error:
+            sentence = str(error)
+        except Exception as error:
+            traceback.print_exc(file=sys.stderr)
+            kind = type(error).__name__
+            sentence = f"Something went wrong that should not have ({kind}); the server's log says more."
+        return Result(session, notice=notice(sentence, "error"))
+
+    return guarded
+
+
 class Studio:
     """Every action of a visitor. None of them raises: what goes wrong is said on the page."""
 
@@ -94,9 +117,10 @@ class Studio:
             raise OcraError(f"There is no model '{name}' on this page.")
         return self.models[name]
 
+    @_guarded
     def show(self, session: Session, choice: Choice) -> Result:
         """Look at the session's subject with the chosen models."""
-        return guarded(session, lambda: self._show(session, choice))
+        return self._show(session, choice)
 
     def _show(self, session: Session, choice: Choice) -> Result:
         session = replace(session, choice=choice)
@@ -114,72 +138,53 @@ class Studio:
         taken = replace(session, subject=subject, forced=(), waiting=False, run=session.run + 1)
         return self._show(taken, choice)
 
+    @_guarded
     def draw(self, session: Session, data: object, choice: Choice) -> Result:
         """Look at a drawing; an empty pad shows nothing."""
-        return guarded(session, lambda: self._take(session, from_drawing(data) if data else None, choice))
+        return self._take(session, from_drawing(data) if data else None, choice)
 
+    @_guarded
     def upload(
         self, session: Session, token: object, name: object, choice: Choice, problem: object = None
     ) -> Result:
         """Look at an uploaded file, which is forgotten as soon as it is read; problem: why it did not arrive."""
-
-        def act() -> Result:
-            if problem:
-                raise OcraError(str(problem)[:300])
-            content = self.uploads.take(str(token))
-            return self._take(session, from_upload(content, str(name)[:200] or "Your file"), choice)
-
-        return guarded(session, act)
+        if problem:
+            raise OcraError(str(problem)[:300])
+        content = self.uploads.take(str(token))
+        return self._take(session, from_upload(content, str(name)[:200] or "Your file"), choice)
 
     def test(self, session: Session, request: Request, choice: Choice) -> Result:
-        """Look at a test image, or wait for its task to be read."""
-        return self._test(replace(session, asked=request), choice, PATIENCE)
+        """Look at a test image, or wait for its task to be read; nothing if it was asked for before."""
+        if request == session.asked:
+            return Result(session)
+        return self._test(replace(session, asked=request, waiting=False), request, choice, PATIENCE)
 
     def wait(self, session: Session, choice: Choice) -> Result:
         """Look at the test image that was waited for, if its task has been read by now."""
-        return self._test(session, choice, 0) if session.waiting else Result(session)
-
-    def _test(self, session: Session, choice: Choice, patience: float) -> Result:
-        asked = session.asked
-        if asked is None:
+        if not session.waiting or session.asked is None:
             return Result(session)
+        return self._test(replace(session, waiting=False), session.asked, choice, 0)
 
-        def act() -> Result:
-            model = self.model(choice.model)
-            try:
-                subject, number = self.images.take(asked.task, asked.number, model, asked.pick, patience)
-            except Reading as reading:
-                return Result(replace(session, waiting=True), notice=notice(str(reading)))
-            known = replace(session, asked=Request(asked.task, number))
-            return replace(self._take(known, subject, choice), number=number)
+    @_guarded
+    def _test(self, session: Session, asked: Request, choice: Choice, patience: float) -> Result:
+        model = self.model(choice.model)
+        try:
+            subject, number = self.images.take(asked.task, asked.number, model, asked.pick, patience)
+        except Reading as reading:
+            return Result(replace(session, waiting=True), notice=notice(str(reading)))
+        known = replace(session, asked=Request(asked.task, number))
+        return replace(self._take(known, subject, choice), number=number)
 
-        return guarded(replace(session, waiting=False), act)
-
+    @_guarded
     def force(self, session: Session, windows: object, choice: Choice, turn: object = None) -> Result:
         """Look at the same subject with the gaze moved; turn: the page's count of such changes."""
         number = turn if isinstance(turn, int) else session.turn
         if number < session.turn:  # a later change has overtaken this one
             return Result(session)
-        return guarded(
-            session, lambda: self._show(replace(session, forced=Force.parse(windows), turn=number), choice)
-        )
+        return self._show(replace(session, forced=Force.parse(windows), turn=number), choice)
 
     def again(self, session: Session, choice: Choice) -> Result:
         """Look at the same subject with other models, from the first glimpse; nothing if they are the same."""
         if choice == session.choice:
             return Result(session)
         return self.show(replace(session, run=session.run + 1), choice)
-
-
-def guarded(session: Session, act: Callable[[], Result]) -> Result:
-    """The result of an action; one that fails leaves everything as it was, and a sentence."""
-    try:
-        return act()
-    except OcraError as error:
-        return Result(session, notice=notice(str(error), "error"))
-    except Exception as error:
-        traceback.print_exc(file=sys.stderr)
-        sentence = (
-            f"Something went wrong that should not have ({type(error).__name__}); the server's log says more."
-        )
-        return Result(session, notice=notice(sentence, "error"))

@@ -34,7 +34,7 @@ class Subject:
     """An image to look at."""
 
     title: str
-    picture: UserImage
+    source: UserImage
     invert: Invert = "auto"
     exact: Tensor | None = None
     """float32 [channels, height, width]: the image as the task made it, for models of its size"""
@@ -54,10 +54,10 @@ class Subject:
     def seen_by(self, model: OCRA) -> Prepared:
         """What a model gets; a task's image, of which the truth is known, is resized and nothing else."""
         if self.exact is not None and self.fits(model):
-            return Prepared(self.exact, Placement(), self.picture, (), False)
+            return Prepared(self.exact, Placement(), self.source, (), False)
         own = model.info.preprocessing or task_of(model).preprocessing
         preprocessing = own if self.exact is None else Preprocessing()
-        return prepare(self.picture, model.config, preprocessing, invert=self.invert)
+        return prepare(self.source, model.config, preprocessing, invert=self.invert)
 
 
 def from_drawing(data: object) -> Subject:
@@ -155,10 +155,10 @@ class TestImages:
         image, title = batch.images[0], f"Test image {index:,}"
         pixels = np.ascontiguousarray(image.numpy().transpose(1, 2, 0))
         pixels = pixels[:, :, 0] if pixels.shape[2] == 1 else pixels
-        picture = UserImage(title, pixels, image.shape[2], image.shape[1])
+        source = UserImage(title, pixels, image.shape[2], image.shape[1])
         truth = batch.names(task.class_names)[0]
         is_number = batch.sequence is not None
-        return Subject(title, picture, exact=image, truth=truth, is_number=is_number, note=note), index
+        return Subject(title, source, exact=image, truth=truth, is_number=is_number, note=note), index
 
 
 def _fulfil(split: Future[tuple[Task, str]], config: TaskConfig) -> None:

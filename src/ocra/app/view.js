@@ -7,7 +7,7 @@ let step = 0; // from 0
 let run = null;
 let timer = null;
 let moving = null; // the window being dragged: {look, x, y, width} in pixels of the model's image
-let held = []; // the windows that are forced, in pixels of the picture, ahead of the server's answer
+let held = []; // the windows that are forced, in pixels of the image, ahead of the server's answer
 let turn = 0; // counts changes to them; the view says which one it answers
 let resting = null;
 
@@ -118,7 +118,7 @@ function speak(how) {
 // Moving the gaze
 
 function hold(look, wanted) {
-  held = [...held.filter((force) => !ofThisStep(force)), { step, ...toPicture(look, wanted) }];
+  held = [...held.filter((force) => !ofThisStep(force)), { step, ...toSource(look, wanted) }];
   turn += 1;
   previewHeld();
 }
@@ -134,7 +134,7 @@ function send() {
   trigger("force", { windows: held, turn });
 }
 
-function toPicture(look, { x, y, width }) {
+function toSource(look, { x, y, width }) {
   const [scaleX, scaleY, left, top] = JSON.parse(look.dataset.placement);
   return { x: scaleX * x + left, y: scaleY * y + top, width: width * Math.sqrt(scaleX * scaleY) };
 }

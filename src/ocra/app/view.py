@@ -19,7 +19,7 @@ from ocra.app.subjects import Subject
 from ocra.images.fitting import Step
 from ocra.model.trace import Windows
 from ocra.prediction import FoundObject
-from ocra.viz.record import in_words
+from ocra.viz.record import in_words, same
 
 MARGIN = 0.1
 """Room around the image, as a share of its longer side, where windows may reach beyond it."""
@@ -79,7 +79,7 @@ def notice(message: str, kind: str = "note") -> str:
 def _article(look: Look, subject: Subject) -> str:
     """One column: the answer, the image with the windows, and what the model makes of them."""
     config = look.config
-    placement = json.dumps([*look.placement.scale, *look.placement.offset])
+    placement = json.dumps([*look.prepared.placement.scale, *look.prepared.placement.offset])
     steps = escape(json.dumps(steps_of(look), separators=(",", ":")))
     assert look.trace.glimpses is not None and look.trace.canvases is not None
     write = '<span class="write"></span>' if look.trace.write_windows is not None else ""
@@ -90,7 +90,7 @@ def _article(look: Look, subject: Subject) -> str:
         f'<div class="gaze">{_stage(look)}{_FORCE if config.attention else ""}{_film(look)}</div>'
         f'<div class="insight">{_stack("reads", "What it reads", look.trace.glimpses[-1])}'
         f"{_stack('draws', 'What it draws', look.trace.canvases[-1], write)}{_capsules(look)}</div></div>"
-        f"{_preparation(look.steps)}</article>"
+        f"{_preparation(look.prepared.steps) if subject.explain else ''}</article>"
     )
 
 
@@ -107,7 +107,7 @@ def _verdict(look: Look, subject: Subject) -> str:
     )
     resized = ""
     if subject.exact is not None and not subject.fits(look.model):
-        sizes = f"from {_size(subject.exact)} to {_size(look.image)}"
+        sizes = f"from {_size(subject.exact)} to {_size(look.prepared.image)}"
         resized = f'<p class="resized">resized for this model, {sizes}</p>'
     return (
         f'<header class="verdict"><p class="model"><b>{escape(look.name)}</b></p>'
@@ -122,16 +122,16 @@ def _size(image: Tensor) -> str:
 
 def _said(look: Look, answer: Sequence[FoundObject], subject: Subject | None) -> str:
     """An answer; of the last one (with its subject) also how sure it is, whether right, and how it was changed."""
-    if look.blank:
+    if look.prepared.blank:
         return '<p class="answer"><i>an empty image</i></p>'
     objects = _in_order(look, answer)
-    words = _emphasised(objects, _is_number(look))
+    words = _emphasised(objects, look.is_number)
     if subject is None:
         return f'<p class="answer"><span>{words}</span><span class="mark">so far</span></p>'
     mark = ""
     if subject.truth:
-        ordered = subject.is_number and _is_number(look)
-        right = _same(_labels(answer), subject.truth, ordered)
+        ordered = subject.is_number and look.is_number
+        right = same(_labels(answer), subject.truth, ordered)
         mark = (
             f'<span class="mark {"right" if right else "wrong"}">{"✓ right" if right else "✗ wrong"}</span>'
         )
@@ -142,17 +142,12 @@ def _said(look: Look, answer: Sequence[FoundObject], subject: Subject | None) ->
     if unsure := _labels([found for found in objects if found.confidence < UNSURE]):
         verb = "is" if len(unsure) == 1 else "are"
         said += f'<p class="doubt">{escape(in_words(unsure))} {verb} hardly ahead of the next class</p>'
-    if look.forced and _same(_labels(answer), _labels(look.free), _is_number(look)):
+    if look.forced and same(_labels(answer), _labels(look.free), look.is_number):
         said += '<p class="was">the same as when left to itself</p>'
     elif look.forced:
-        free = in_words(_labels(_in_order(look, look.free)), _is_number(look))
+        free = in_words(_labels(_in_order(look, look.free)), look.is_number)
         said += f'<p class="was changed">left to itself it says {escape(free)}</p>'
     return said
-
-
-def _is_number(look: Look) -> bool:
-    """Whether the answer is a number, read from left to right."""
-    return look.trace.readout is not None
 
 
 def _labels(objects: Sequence[FoundObject]) -> list[str]:
@@ -161,11 +156,7 @@ def _labels(objects: Sequence[FoundObject]) -> list[str]:
 
 def _in_order(look: Look, objects: Sequence[FoundObject]) -> Sequence[FoundObject]:
     """Objects in the order of their classes, so that the same answer always reads the same."""
-    return objects if _is_number(look) else sorted(objects, key=lambda found: look.names.index(found.label))
-
-
-def _same(labels: Sequence[str], others: Sequence[str], ordered: bool) -> bool:
-    return list(labels) == list(others) if ordered else sorted(labels) == sorted(others)
+    return objects if look.is_number else sorted(objects, key=lambda found: look.names.index(found.label))
 
 
 def _emphasised(objects: Sequence[FoundObject], is_number: bool) -> str:
@@ -269,8 +260,9 @@ def _stage(look: Look) -> str:
             )
     return (
         f'<figure class="where"><div class="stage" {_TOUCH if config.attention else ""} '
-        f'style="aspect-ratio:{across:g}/{down:g}"><img class="picture" alt="What the model is shown" '
-        f'src="{_data_url(look.image)}" style="{_style([round(100 * share, 3) for share in place])}">{marks}</div>'
+        f'style="aspect-ratio:{across:g}/{down:g}"><img class="image" alt="What the model is shown" '
+        f'src="{_data_url(look.prepared.image)}" style="{_style([round(100 * share, 3) for share in place])}">'
+        f"{marks}</div>"
         '<figcaption><b>Where it looks</b> <span class="place" aria-live="polite"></span></figcaption></figure>'
     )
 
@@ -336,8 +328,6 @@ def _short(look: Look, capsule: int) -> str:
 
 def _preparation(steps: Sequence[Step]) -> str:
     """How an uploaded image became what the model is shown."""
-    if not steps:
-        return ""
     figures = ""
     for step in steps:
         rows, columns = step.pixels.shape[:2]
