@@ -22,7 +22,6 @@ from ocra.metrics import (
     wilson_interval,
     wrong_answers,
     wrong_digits,
-    wrong_images,
 )
 from ocra.model.ocra import OCRA
 from ocra.model.trace import Trace
@@ -120,8 +119,10 @@ def test_impossible_evaluations_are_refused(options: dict[str, int]) -> None:
 
 
 def test_an_image_is_wrong_if_any_object_is() -> None:
-    counts = torch.tensor([[1.0, 1.0, 0.0], [2.0, 0.0, 0.0]])
-    assert wrong_images(torch.tensor([[1.0, 0.0, 1.0], [2.0, 0.0, 0.0]]), counts).tolist() == [True, False]
+    images, lengths = torch.zeros(2, 1, 8, 8), torch.zeros(2, 1, 3)
+    trace = Trace(torch.tensor([[0.9, 0.1, 0.8], [1.9, 0.1, 0.8]]), images, lengths)
+    batch = Batch(images, torch.tensor([[1.0, 1.0, 0.0], [2.0, 0.0, 0.0]]))
+    assert wrong_answers(trace, batch, AnswerRule(2)).tolist() == [True, False]
 
 
 def test_digits_of_a_number_are_wrong_if_tied_or_not_highest() -> None:
@@ -216,9 +217,8 @@ def test_misses_and_false_alarms_are_counted_apart() -> None:
 
 
 def test_the_counter_of_a_model_with_readouts_names_digits_alone() -> None:
-    config = ModelConfig(classes=14, glimpses=12, readout_digits=5)
-    counter = ErrorCounter.for_model(config, (*"0123456789", "<5", "<4", "<3", "<2"))
-    assert counter.class_names == tuple("0123456789") and (counter.glimpses, counter.digits) == (12, 5)
+    counter = ErrorCounter((*"0123456789", "<5", "<4", "<3", "<2"), glimpses=12, digits=5)
+    assert counter.class_names == tuple("0123456789")
 
 
 def test_where_no_class_repeats_a_high_score_is_still_one_object() -> None:

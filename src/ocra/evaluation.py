@@ -9,17 +9,16 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ocra.config import AnswerRule, ModelConfig
-from ocra.data import Annotations, Batch, Task, TaskConfig, make_task, task_config, task_of_model
-from ocra.data.random import permutation
+from ocra.data import Batch, Task, TaskConfig, make_task, task_config, task_of_model
+from ocra.data.random import Ints, permutation
 from ocra.errors import OcraError, UsageError
 from ocra.files import cores, csv_cell, write_text_atomically
 from ocra.metrics import ErrorCounter, wrong_answers
@@ -164,38 +163,40 @@ def evaluate(
     network: Any = load(model, device) if named else move(model, device)  # type: ignore[arg-type]
     source = task_for(network, task, split, seed, **settings)
     indices = sample(source, images)
-    interventions = given(glimpses=glimpses, until=until, routings=routings, lesion=lesion, windows=windows)
-    _check_takes(network, interventions)
+    options = given(glimpses=glimpses, until=until, routings=routings, lesion=lesion, windows=windows)
+    _check_takes(network, options)
     if named and not trials and len(indices) * (glimpses or network.config.glimpses) >= WORTH_COMPILING:
         network.compile_step()
     rule = rule_for(network, source)
     kept: list[Trial] = []
 
-    def on_batch(chosen: NDArray[np.int64], batch: Batch, trace: Trace) -> None:
+    def on_batch(chosen: Ints, batch: Batch, trace: Trace) -> None:
         if trials:
             size = network.config.glimpse_size if isinstance(network, OCRA) else 1
             kept.extend(make_trials(chosen, batch, trace, source, rule, size))
         if on_progress is not None:
             on_progress(len(chosen), len(indices))
 
-    def count(chosen: NDArray[np.int64]) -> ErrorCounter:
-        options = {"record": True, **interventions} if trials and isinstance(network, OCRA) else interventions
-        return count_errors(
-            network,
-            source,
-            chosen,
-            batch_size,
-            device=place,
-            annotations=trials,
-            on_batch=on_batch,
-            **options,
-        )
-
+    if trials and isinstance(network, OCRA):
+        options["record"] = True
     parameters = list(network.parameters()) if isinstance(network, nn.Module) else []
     place = parameters[0].device if parameters else torch.device(device or "cpu")
     parallel = max(1, min(threads or cores(), len(indices) // batch_size)) if place.type == "cpu" else 1
-    with _evaluating(network):
-        result = _in_threads(count, indices, parallel)
+
+    options.update(device=place, annotations=trials, on_batch=on_batch)
+
+    def count(chosen: Ints) -> ErrorCounter:
+        torch.set_num_threads(1)
+        return count_errors(network, source, chosen, batch_size, **options)
+
+    # Python threads of one core each: PyTorch lets go of the interpreter while it computes.
+    before = torch.get_num_threads()
+    try:
+        with _evaluating(network), ThreadPoolExecutor(parallel) as pool:
+            result, *more = pool.map(count, np.array_split(indices, parallel))
+    finally:
+        torch.set_num_threads(before)
+    result = sum(more, start=result)
     return Evaluation(
         source.config.to_dict(),
         source.split,
@@ -243,7 +244,7 @@ def config_for(model: Any, name: str | None = None) -> TaskConfig:
     return config.with_settings(class_names=model.info.class_names) if named else config
 
 
-def sample(task: Task, images: int | None = None) -> NDArray[np.int64]:
+def sample(task: Task, images: int | None = None) -> Ints:
     """Indices of a fixed random sample of a task, or of the whole."""
     if images is None or images >= len(task):
         return np.arange(len(task))
@@ -252,7 +253,7 @@ def sample(task: Task, images: int | None = None) -> NDArray[np.int64]:
     return permutation(0, "evaluation", len(task))[:images]
 
 
-def task_batches(task: Task, first: int, number: int) -> Iterator[tuple[NDArray[np.int64], Batch]]:
+def task_batches(task: Task, first: int, number: int) -> Iterator[tuple[Ints, Batch]]:
     """Indices and images of a task from the first on, some at a time."""
     if not 0 <= first < LAST_INDEX:
         raise UsageError(f"The index of an image is a whole number from 0 to {LAST_INDEX:,}, not {first:,}.")
@@ -282,54 +283,34 @@ def _check_takes(model: Any, interventions: dict[str, Any]) -> None:
     if not interventions:
         return
     taken = inspect.signature(model.forward if isinstance(model, nn.Module) else model).parameters
-    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in taken.values()):
-        return
-    for name in interventions:
-        if name not in taken:
-            raise UsageError(f"This model takes no '{name}'; that is for OCRA and its like.")
+    anything = any(parameter.kind is parameter.VAR_KEYWORD for parameter in taken.values())
+    if not anything and (unknown := interventions.keys() - taken):
+        raise UsageError(f"This model takes no '{min(unknown)}'; that is for OCRA and its like.")
 
 
 @contextmanager
 def _evaluating(model: Any) -> Iterator[None]:
     """The model in evaluation mode, if it has one, and then as it was."""
-    training = isinstance(model, nn.Module) and model.training
-    if training:
-        model.eval()
+    if not isinstance(model, nn.Module) or not model.training:
+        yield
+        return
+    model.eval()
     try:
         yield
     finally:
-        if training:
-            model.train()
-
-
-def _in_threads(
-    count: Callable[[NDArray[np.int64]], ErrorCounter], indices: NDArray[np.int64], threads: int
-) -> ErrorCounter:
-    """Count in Python threads of one core each: PyTorch lets go of the interpreter while it computes."""
-    before = torch.get_num_threads()
-
-    def part(chosen: NDArray[np.int64]) -> ErrorCounter:
-        torch.set_num_threads(1)
-        return count(chosen)
-
-    try:
-        with ThreadPoolExecutor(threads) as pool:
-            results = list(pool.map(part, np.array_split(indices, threads)))
-    finally:
-        torch.set_num_threads(before)
-    return sum(results[1:], start=results[0])
+        model.train()
 
 
 @torch.no_grad()
 def count_errors(
     model: Callable[..., Tensor | Trace],
     task: Task,
-    indices: NDArray[np.int64],
+    indices: Ints,
     batch_size: int,
     *,
     device: torch.device | str = "cpu",
     annotations: bool = False,
-    on_batch: Callable[[NDArray[np.int64], Batch, Trace], None] | None = None,
+    on_batch: Callable[[Ints, Batch, Trace], None] | None = None,
     **interventions: Any,
 ) -> ErrorCounter:
     """Score the images of these indices, `batch_size` at a time.
@@ -342,25 +323,18 @@ def count_errors(
         chosen = indices[start : start + batch_size]
         batch = task.batch(np.resize(chosen, batch_size), annotations=annotations)
         trace = _as_trace(model(batch.images.to(device), **interventions), batch)
-        batch, trace = first(batch, len(chosen)), first(trace, len(chosen))
+        batch, trace = batch.take(torch.arange(len(chosen))), _first(trace, len(chosen))
         if result is None:
-            result = _counter(task, trace)
+            readout = () if trace.readout is None else trace.readout.shape[1:]
+            result = ErrorCounter(task.class_names, trace.capsule_lengths.shape[1], *readout)
         result.add(trace, batch, rule)
         if on_batch is not None:
             on_batch(chosen, batch, trace)
     if result is None:  # a process without images of its own
-        config = model.config  # type: ignore[attr-defined]
-        result = ErrorCounter.for_model(config, task.class_names, interventions.get("glimpses"))
+        config: ModelConfig = model.config  # type: ignore[attr-defined]
+        glimpses = interventions.get("glimpses") or config.glimpses
+        return ErrorCounter(task.class_names, glimpses, config.readout_digits, config.readout_classes)
     return result
-
-
-def _counter(task: Task, trace: Trace) -> ErrorCounter:
-    """A counter for answers such as these; a readout names the classes but for its last, which is none."""
-    glimpses = trace.capsule_lengths.shape[1]
-    if trace.readout is None:
-        return ErrorCounter(task.class_names, glimpses)
-    _, digits, outputs = trace.readout.shape
-    return ErrorCounter(task.class_names[: outputs - 1], glimpses, digits)
 
 
 def _as_trace(output: Tensor | Trace, batch: Batch) -> Trace:
@@ -377,21 +351,15 @@ def _as_trace(output: Tensor | Trace, batch: Batch) -> Trace:
     return Trace(scores, torch.full_like(batch.images, torch.nan), scores[:, None][:, :0])
 
 
-def first(values: Any, count: int) -> Any:
-    """The first images of a batch, of a trace or of any part of them, on the CPU."""
-    if isinstance(values, Tensor):
-        return values[:count].cpu()
-    if isinstance(values, Annotations):
-        return Annotations(*(first(value, count) for value in values))
-    if isinstance(values, Batch | Trace | Windows):
-        return replace(
-            values, **{field.name: first(getattr(values, field.name), count) for field in fields(values)}
-        )
-    return values
+def _first(values: Any, count: int) -> Any:
+    """The first images of a trace or of any part of it, on the CPU."""
+    if isinstance(values, Trace | Windows):
+        return type(values)(**{name: _first(value, count) for name, value in vars(values).items()})
+    return None if values is None else values[:count].cpu()
 
 
 def make_trials(
-    indices: NDArray[np.int64], batch: Batch, trace: Trace, task: Task, rule: AnswerRule, size: int
+    indices: Ints, batch: Batch, trace: Trace, task: Task, rule: AnswerRule, size: int
 ) -> Iterator[Trial]:
     """What happened with each image of a batch. size: filters along a side of the grid that reads a glimpse."""
     names, wrong = task.class_names, wrong_answers(trace, batch, rule).tolist()

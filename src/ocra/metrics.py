@@ -4,25 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from copy import copy
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ocra.config import AnswerRule, ModelConfig
-from ocra.data.task import Batch
+from ocra.config import AnswerRule
+from ocra.data.task import NO_DIGIT, Batch
 from ocra.model.deciding import predicted_counts
 from ocra.model.trace import Trace
 
 # A glimpse whose longest capsule is shorter on average adds next to nothing to any score.
 SILENT_LENGTH = 0.02
 NONE = "none"
-
-
-def wrong_images(predicted: Tensor, counts: Tensor) -> Tensor:
-    """Image-level error: bool [batch], true where any class count is wrong."""
-    return (predicted != counts).any(1)
 
 
 def wrong_digits(readout: Tensor, sequence: Tensor) -> Tensor:
@@ -36,7 +32,7 @@ def wrong_answers(trace: Trace, batch: Batch, rule: AnswerRule) -> Tensor:
     """Images with anything wrong in the answer: bool [batch]. House numbers are answered by their readout."""
     if trace.readout is not None and batch.sequence is not None:
         return wrong_digits(trace.readout, batch.sequence).any(1)
-    return wrong_images(predicted_counts(trace.scores, rule), batch.counts)
+    return (predicted_counts(trace.scores, rule) != batch.counts).any(1)
 
 
 def wilson_interval(errors: float, n: float, z: float = 1.959964) -> tuple[float, float]:
@@ -52,10 +48,13 @@ def wilson_interval(errors: float, n: float, z: float = 1.959964) -> tuple[float
 class ErrorCounter:
     """Counts of what was right and wrong, over as many batches as one likes."""
 
-    def __init__(self, class_names: tuple[str, ...], glimpses: int, digits: int = 0) -> None:
-        """class_names: what an answer can name. digits: length of the sequence read out, if there is a readout."""
-        self.class_names, self.glimpses, self.digits = class_names, glimpses, digits
-        classes, lengths = len(class_names), digits + 1
+    def __init__(
+        self, class_names: tuple[str, ...], glimpses: int, digits: int = 0, outputs: int = NO_DIGIT + 1
+    ) -> None:
+        """digits: length of the sequence read out, if one is. outputs: of a readout, the last of which is no class."""
+        self.class_names = class_names[: outputs - 1] if digits else class_names
+        self.glimpses, self.digits = glimpses, digits
+        classes, lengths = len(self.class_names), digits + 1
         self.sums = {
             name: torch.zeros(shape, dtype=torch.float64)
             for name, shape in {
@@ -75,14 +74,6 @@ class ErrorCounter:
                 "wrong_outputs": (),
             }.items()
         }
-
-    @classmethod
-    def for_model(
-        cls, config: ModelConfig, class_names: tuple[str, ...], glimpses: int | None = None
-    ) -> ErrorCounter:
-        """A counter for the answers of a model; a readout names the classes but for its last, which is none."""
-        named = class_names[: config.readout_classes - 1] if config.readout_digits else class_names
-        return cls(named, glimpses or config.glimpses, config.readout_digits)
 
     def add(self, trace: Trace, batch: Batch, rule: AnswerRule) -> None:
         """Count a batch."""
@@ -141,13 +132,14 @@ class ErrorCounter:
         """The counts over all processes, given a function that adds a float64 vector up over them."""
         packed = add_up(torch.cat([value.reshape(-1) for value in self.sums.values()]))
         parts = packed.split([value.numel() for value in self.sums.values()])
-        result = ErrorCounter(self.class_names, self.glimpses, self.digits)
-        for name, part in zip(self.sums, parts, strict=True):
-            result.sums[name] = part.view_as(self.sums[name])
+        result = copy(self)
+        result.sums = {
+            name: part.view_as(self.sums[name]) for name, part in zip(self.sums, parts, strict=True)
+        }
         return result
 
     def __add__(self, other: ErrorCounter) -> ErrorCounter:
-        result = ErrorCounter(self.class_names, self.glimpses, self.digits)
+        result = copy(self)
         result.sums = {name: value + other.sums[name] for name, value in self.sums.items()}
         return result
 
@@ -214,33 +206,22 @@ class ErrorCounter:
             },
         }
         if self.sums["pairs"].any():
-            details["pairs"] = self._pairs()
+            count, wrong = self.sums["pairs"], self.sums["wrong_pairs"]
+            details["pairs"] = {
+                f"{self.class_names[a]} {self.class_names[b]}": {
+                    "n": int(count[a, b]),
+                    "error": float(wrong[a, b] / count[a, b]),
+                }
+                for a, b in count.nonzero().tolist()
+            }
         if self.sums["numbers"].any():
-            details["lengths"] = self._lengths()
+            names = ("numbers", "wrong_numbers", "digits", "wrong_digits")
+            by_length = zip(*(self.sums[name].tolist() for name in names), strict=True)
+            details["lengths"] = {
+                str(length): {"n": int(n), "exact_error": wrong / n, "digit_error": mistaken / max(1, digits)}
+                for length, (n, wrong, digits, mistaken) in enumerate(by_length)
+                if n
+            }
             outputs = self.digits * float(self.sums["images"])
             details["output_error"] = float(self.sums["wrong_outputs"]) / outputs
         return details
-
-    def _pairs(self) -> dict[str, dict[str, float]]:
-        count, wrong = self.sums["pairs"], self.sums["wrong_pairs"]
-        return {
-            f"{self.class_names[a]} {self.class_names[b]}": {
-                "n": int(count[a, b]),
-                "error": float(wrong[a, b] / count[a, b]),
-            }
-            for a, b in count.nonzero().tolist()
-        }
-
-    def _lengths(self) -> dict[str, dict[str, float]]:
-        sums = {
-            name: self.sums[name].tolist() for name in ("numbers", "wrong_numbers", "digits", "wrong_digits")
-        }
-        return {
-            str(length): {
-                "n": int(sums["numbers"][length]),
-                "exact_error": sums["wrong_numbers"][length] / sums["numbers"][length],
-                "digit_error": sums["wrong_digits"][length] / max(1, sums["digits"][length]),
-            }
-            for length in range(self.digits + 1)
-            if sums["numbers"][length]
-        }

@@ -94,12 +94,8 @@ class Prediction:
         """Ready for JSON, rounded."""
         return {
             "objects": [
-                {
-                    "label": found.label,
-                    "score": round(found.score, 4),
-                    "confidence": round(found.confidence, 4),
-                }
-                for found in self.objects
+                {"label": o.label, "score": round(o.score, 4), "confidence": round(o.confidence, 4)}
+                for o in self.objects
             ],
             "scores": {name: round(score, 4) for name, score in self.scores.items()},
             "glimpses": [
@@ -166,17 +162,12 @@ def predict_each(
                 prepared.append(prepare_image(model, file, invert, fit))
             except OcraError as error:
                 prepared.append(error)
-        good = [item for item in prepared if isinstance(item, Prepared)]
-        found = iter(predict_prepared(model, good, **interventions) if good else [])
+        found: Iterator[Prediction] = iter(())
+        if good := [item for item in prepared if isinstance(item, Prepared)]:
+            trace = run(model, torch.stack([item.image for item in good]), **interventions)
+            found = iter(decode(trace, model.config, model.info, [item.placement for item in good]))
         for file, item in zip(batch, prepared, strict=True):
-            yield file, item if isinstance(item, OcraError) else next(found)
-
-
-def predict_prepared(model: OCRA, prepared: Sequence[Prepared], **interventions: Any) -> list[Prediction]:
-    """The predictions for images that are ready for the model."""
-    trace = run(model, torch.stack([item.image for item in prepared]), **interventions)
-    found = decode(trace, model.config, model.info, [item.placement for item in prepared])
-    return [replace(answer, prepared=item) for answer, item in zip(found, prepared, strict=True)]
+            yield file, item if isinstance(item, OcraError) else replace(next(found), prepared=item)
 
 
 def load(model: OCRA | Source | None, device: str | None = None, task: str | None = None) -> OCRA:
@@ -241,14 +232,9 @@ def run(model: OCRA, images: Tensor, **interventions: Any) -> Trace:
 
     interventions: glimpses, until, routings, lesion, windows …, as in `OCRA.forward`.
     """
-    if (
-        images.is_floating_point()
-        and images.numel()
-        and not (images.min() >= -SLACK and images.max() <= 1 + SLACK)
-    ):
+    if images.is_floating_point() and not ((images >= -SLACK) & (images <= 1 + SLACK)).all():
         raise OcraError("The images hold values that are not from 0 to 1; divide bytes by 255.")
-    device = next(model.parameters()).device
-    return model(images.to(device), record=True, **interventions)
+    return model(images.to(next(model.parameters()).device), record=True, **interventions)
 
 
 def decode(
@@ -270,43 +256,26 @@ def decode(
 
 def answers(trace: Trace, class_names: tuple[str, ...], rule: AnswerRule) -> list[tuple[FoundObject, ...]]:
     """The objects named in each image: those of the readouts where there are any, else by the rule."""
-    found = _read_numbers(trace.readout) if trace.readout is not None else _name_objects(trace.scores, rule)
-    return [tuple(FoundObject(class_names[k], score, sure) for k, score, sure in image) for image in found]
 
+    def found(label: int, score: float, rejected: float) -> FoundObject:
+        ours, both = max(score, 0.0), max(score, 0.0) + max(rejected, 0.0)
+        return FoundObject(class_names[label], score, ours / both if both > 0 else 0.5)
 
-def _name_objects(scores: Tensor, rule: AnswerRule) -> list[list[tuple[int, float, float]]]:
-    """(class, score, confidence) of the objects of each image, highest score first."""
-    counts = predicted_counts(scores, rule)
     named = []
-    for score, count in zip(scores.tolist(), counts.long().tolist(), strict=True):
+    if trace.readout is not None:
+        highest, digits = trace.readout.topk(2, dim=2)
+        for best, first in zip(highest.tolist(), digits[..., 0].tolist(), strict=True):
+            read = zip(first, best, strict=True)
+            named.append(tuple(found(digit, *scores) for digit, scores in read if digit != NO_DIGIT))
+        return named
+    counts = predicted_counts(trace.scores, rule)
+    for score, count in zip(trace.scores.tolist(), counts.long().tolist(), strict=True):
         rejected = max((s for s, n in zip(score, count, strict=True) if n == 0), default=0.0)
         if rule.objects is None:  # a class is named from a half on, whatever the others score
             rejected = max(rejected, 0.5)
-        found = [
-            (k, score[k] / n, _confidence(score[k] / n, rejected))
-            for k, n in enumerate(count)
-            for _ in range(n)
-        ]
-        named.append(sorted(found, key=lambda item: -item[1]))
+        objects = [found(k, score[k] / n, rejected) for k, n in enumerate(count) for _ in range(n)]
+        named.append(tuple(sorted(objects, key=lambda item: -item.score)))
     return named
-
-
-def _read_numbers(readout: Tensor) -> list[list[tuple[int, float, float]]]:
-    """(digit, output, confidence) of each house number from left to right, without those for 'no digit'."""
-    highest, digits = readout.topk(2, dim=2)
-    return [
-        [
-            (pair[0], best[0], _confidence(*best))
-            for pair, best in zip(*item, strict=True)
-            if pair[0] != NO_DIGIT
-        ]
-        for item in zip(digits.tolist(), highest.tolist(), strict=True)
-    ]
-
-
-def _confidence(score: float, rejected: float) -> float:
-    score, rejected = max(score, 0.0), max(rejected, 0.0)
-    return score / (score + rejected) if score + rejected > 0 else 0.5
 
 
 def _glimpses(
@@ -314,11 +283,8 @@ def _glimpses(
 ) -> tuple[Glimpse, ...]:
     """The glimpses that image i took; a model without attention looks at the whole image each time."""
     assert trace.winners is not None, "decode needs a trace made with record=True"
-    windows, lengths, names = (
-        trace.read_windows,
-        trace.capsule_lengths[i].tolist(),
-        info.capsule_names(config),
-    )
+    windows, names = trace.read_windows, info.capsule_names(config)
+    lengths = trace.capsule_lengths[i].tolist()
     made = []
     for step, winner in enumerate(trace.winners[i, : trace.glimpses_of(i)].tolist()):
         if windows is None:

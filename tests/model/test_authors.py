@@ -80,7 +80,7 @@ def test_everything_that_does_not_fit_is_said(tmp_path: Path) -> None:
         "z_linear.bias is missing",
         "encoder.weight_ih is [3, 3], not [2048, 512]",
         "decoder.bias_ih holds numbers that are not finite",
-        "lost is not part of this preset",
+        "lost is not part of the network",
     ):
         assert part in str(refusal.value)
 

@@ -110,12 +110,16 @@ def test_a_place_that_cannot_be_written_to_is_told(tmp_path: Path) -> None:
 def test_weights_that_are_not_finite_are_neither_saved_nor_loaded(folder: Path, tmp_path: Path) -> None:
     model = OCRA(SMALL)
     model.primary.bias.data[0] = 1e6
-    with pytest.raises(OcraError, match=r"stored as float16, has a 'primary\.bias' that is not finite"):
+    with pytest.raises(
+        OcraError, match=r"stored as float16, .* primary\.bias holds numbers that are not finite"
+    ):
         model.save_pretrained(tmp_path / "half", storage="float16")
     tensors = load_file(folder / "model.safetensors")
     tensors["primary.bias"][0] = torch.nan
     save_file(tensors, folder / "model.safetensors")
-    with pytest.raises(OcraError, match=r"model\.safetensors has a 'primary\.bias' that is not finite"):
+    with pytest.raises(
+        OcraError, match=r"model\.safetensors .* primary\.bias holds numbers that are not finite"
+    ):
         OCRA.from_pretrained(folder)
 
 
@@ -186,14 +190,14 @@ def test_weights_of_another_config_are_named(folder: Path) -> None:
     path = folder / "model.safetensors"
     tensors = load_file(path)
     save_file({**tensors, "primary.bias": torch.zeros(3)}, path)
-    with pytest.raises(OcraError, match=r"'primary.bias' of shape \[3\]"):
+    with pytest.raises(OcraError, match=r"does not fit its config\.json: primary\.bias is \[3\], not"):
         OCRA.from_pretrained(folder)
     save_file({**tensors, "surplus": torch.zeros(3)}, path)
-    with pytest.raises(OcraError, match=r"'surplus' that config.json does not know"):
+    with pytest.raises(OcraError, match="surplus is not part of the network"):
         OCRA.from_pretrained(folder)
     del tensors["primary.bias"]
     save_file(tensors, path)
-    with pytest.raises(OcraError, match=r"lacks the tensor 'primary.bias'"):
+    with pytest.raises(OcraError, match=r"primary\.bias is missing"):
         OCRA.from_pretrained(folder)
 
 

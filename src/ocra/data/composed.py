@@ -14,10 +14,12 @@ from torch import Tensor
 
 from ocra.config import AnswerRule, Preprocessing
 from ocra.data.digits import DIGIT_SIZE, DigitPool, digit_pool
-from ocra.data.random import Bits, integers, random_bits, uniforms
+from ocra.data.random import Bits, Ints, integers, random_bits, uniforms
 from ocra.data.task import Annotations, Batch, DataSource, Task, TaskConfig, register_task
 from ocra.errors import UsageError
 
+Canvas = NDArray[np.uint16]
+"""Ink as bytes, in 16 bits so that sums do not wrap."""
 SIZE = 36
 """Height and width of a MultiMNIST image."""
 SOURCES = {
@@ -79,14 +81,7 @@ class ComposedTask(Task):
     def __len__(self) -> int:
         return self._length
 
-    def draw(
-        self,
-        chosen: NDArray[np.int64],
-        classes: NDArray[np.int64],
-        places: NDArray[np.int64],
-        side: int,
-        apart: bool,
-    ) -> NDArray[np.uint16]:
+    def draw(self, chosen: Ints, classes: Ints, places: Ints, side: int, apart: bool) -> Canvas:
         """The chosen digits [batch, objects], but those of class −1, with their corners at places [.., (x, y)].
 
         All on one canvas [batch, 1, side, side], or apart [batch, objects, side, side].
@@ -98,22 +93,16 @@ class ComposedTask(Task):
             _paste(canvas[:, position if apart else 0], patches, *places[:, position].T)
         return canvas
 
-    def as_batch(
-        self,
-        canvas: NDArray[np.uint16],
-        classes: NDArray[np.int64],
-        layers: NDArray[np.uint16] | None,
-        corners: NDArray[np.int64],
-    ) -> Batch:
+    def as_batch(self, canvas: Canvas, classes: Ints, layers: Canvas | None, corners: Ints) -> Batch:
         """Canvases [batch, 1, height, width] and classes [batch, objects], −1 for none; layers if annotated."""
         counts = (classes[:, :, None] == np.arange(len(self.class_names))).sum(axis=1).astype(np.float32)
-        known = None
-        if layers is not None:
-            boxes = np.concatenate([corners, np.full_like(corners, DIGIT_SIZE)], axis=2)
-            boxes[classes < 0] = 0
-            tensors = torch.from_numpy(boxes), torch.from_numpy(classes)
-            known = Annotations(_to_images(layers[:, :, None]), *tensors)
-        return Batch(_to_images(canvas), torch.from_numpy(counts), annotations=known)
+        batch = Batch(_to_images(canvas), torch.from_numpy(counts))
+        if layers is None:
+            return batch
+        boxes = np.concatenate([corners, np.full_like(corners, DIGIT_SIZE)], axis=2)
+        boxes[classes < 0] = 0
+        tensors = torch.from_numpy(boxes), torch.from_numpy(classes)
+        return replace(batch, annotations=Annotations(_to_images(layers[:, :, None]), *tensors))
 
 
 @dataclass(frozen=True)
@@ -157,9 +146,7 @@ class MultiMNIST(ComposedTask):
     answer_rule = AnswerRule(2, repeats=False)
     images_per_digit = 50
 
-    def make(
-        self, indices: NDArray[np.int64], *, annotations: bool, single_objects: float, spread: float
-    ) -> Batch:
+    def make(self, indices: Ints, *, annotations: bool, single_objects: float, spread: float) -> Batch:
         pool, max_shift = self.pool, self.config.max_shift
         bits = random_bits(self.seed, f"multimnist {self.split}", indices, 6)
         first = indices % len(pool)
@@ -178,9 +165,7 @@ class MultiMNIST(ComposedTask):
         return self.as_batch(canvas, classes, drawn if annotations else None, places - margin)
 
 
-def _of_another_class(
-    pool: DigitPool, labels: NDArray[np.int64], bits: NDArray[np.uint64]
-) -> NDArray[np.int64]:
+def _of_another_class(pool: DigitPool, labels: Ints, bits: Bits) -> Ints:
     """For each label [batch] the position of a digit of another class, all of those being equally likely."""
     start = pool.class_starts[labels]
     in_class = pool.class_starts[labels + 1] - start
@@ -248,9 +233,7 @@ class ClutteredMNIST(ComposedTask):
         self.image_shape = (1, self.config.size, self.config.size)
         self.answer_rule = AnswerRule(self.config.objects)
 
-    def make(
-        self, indices: NDArray[np.int64], *, annotations: bool, single_objects: float, spread: float
-    ) -> Batch:
+    def make(self, indices: Ints, *, annotations: bool, single_objects: float, spread: float) -> Batch:
         pool, config = self.pool, self.config
         stream = f"cluttered {self.split}"
         bits = random_bits(self.seed, stream, indices, 1 + 3 * config.objects)
@@ -286,7 +269,7 @@ class ClutteredMNIST(ComposedTask):
             known = Annotations(enlarge(known.layers[:, :, 0])[:, :, None], boxes, known.classes)
         return replace(batch, images=enlarge(batch.images), annotations=known)
 
-    def _add_clutter(self, canvas: NDArray[np.uint16], bits: Bits) -> None:
+    def _add_clutter(self, canvas: Canvas, bits: Bits) -> None:
         """Add the fragments to canvases [batch, size, size], five draws [batch, 5 · distractors] for each."""
         extent = self.config.distractor_size
         fragments = sliding_window_view(self.pool.images, (extent, extent), axis=(1, 2))
@@ -297,19 +280,16 @@ class ClutteredMNIST(ComposedTask):
             _paste(canvas, fragments[digit, from_y, from_x], to_x, to_y)
 
 
-def _paste(
-    canvas: NDArray[np.uint16], patches: NDArray[np.uint8], x: NDArray[np.int64], y: NDArray[np.int64]
-) -> None:
+def _paste(canvas: Canvas, patches: NDArray[np.uint8], x: Ints, y: Ints) -> None:
     """Add patch i [batch, h, w] to canvas i [batch, height, width], top-left corner at (x, y), in place.
 
-    Canvases have 16 bits, so that sums of bytes do not wrap. Writing through a view of all windows moves whole rows;
-    an index for every pixel would cost several times more.
+    Writing through a view of all windows moves whole rows; an index for every pixel would cost several times more.
     """
     windows = sliding_window_view(canvas, patches.shape[1:], axis=(1, 2), writeable=True)
     windows[np.arange(len(canvas)), y, x] += patches
 
 
-def _places_within(bits: Bits, room: int, spread: float) -> NDArray[np.int64]:
+def _places_within(bits: Bits, room: int, spread: float) -> Ints:
     """Places from 0 to `room`, equally likely; below a spread of 1 only from that share of them in the middle."""
     first, last = _reach_within(room, spread)
     return first + integers(bits, last - first + 1)
@@ -322,6 +302,6 @@ def _reach_within(room: int, spread: float) -> tuple[int, int]:
     return first, first + reach
 
 
-def _to_images(canvas: NDArray[np.uint16]) -> Tensor:
+def _to_images(canvas: Canvas) -> Tensor:
     """Canvases [..., height, width] as float32 in [0, 1], sums of ink clipped at 1."""
     return torch.from_numpy(np.multiply(np.minimum(canvas, 255), np.float32(1 / 255), dtype=np.float32))

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFilter, ImageFont
 from torch import Tensor
 
-from ocra.data.random import integers, permutation, random_bits, uniforms
+from ocra.data.random import Ints, integers, permutation, random_bits, uniforms
 from ocra.errors import OcraError
 from ocra.files import search_folders
 
@@ -33,7 +33,7 @@ SHA256 = {
 
 ADVICE = "Delete it and run `ocra data fetch mnist`."
 
-Digits = tuple[NDArray[np.uint8], NDArray[np.int64]]
+Digits = tuple[NDArray[np.uint8], Ints]
 """Images [digits, 28, 28] and labels [digits]."""
 
 GLYPHS_PER_SPLIT = 2_000
@@ -57,19 +57,19 @@ class DigitPool:
 
     images: NDArray[np.uint8]
     """[digits, 28, 28], ink 255 on black 0"""
-    labels: NDArray[np.int64]
+    labels: Ints
     """[digits], 0 … 9"""
 
     def __len__(self) -> int:
         return len(self.labels)
 
     @cached_property
-    def by_class(self) -> NDArray[np.int64]:
+    def by_class(self) -> Ints:
         """Positions in the pool, all zeros first, then all ones, …"""
         return np.argsort(self.labels, kind="stable").astype(np.int64)
 
     @cached_property
-    def class_starts(self) -> NDArray[np.int64]:
+    def class_starts(self) -> Ints:
         """[11] where each class starts in `by_class`, and the end."""
         return np.searchsorted(self.labels[self.by_class], np.arange(11)).astype(np.int64)
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Bits = NDArray[np.uint64]
+Ints = NDArray[np.int64]
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _WORD = (1 << 64) - 1
@@ -37,7 +38,7 @@ def name_number(name: str) -> int:
     return zlib.crc32(name.encode())
 
 
-def integers(bits: Bits, limit: int | NDArray[np.integer]) -> NDArray[np.int64]:
+def integers(bits: Bits, limit: int | NDArray[np.integer]) -> Ints:
     """Whole numbers 0 … limit − 1, equally likely to one part in 2³²/limit; `limit` broadcasts."""
     return (((bits >> np.uint64(32)) * np.asarray(limit).astype(np.uint64)) >> np.uint64(32)).astype(np.int64)
 
@@ -47,6 +48,6 @@ def uniforms(bits: Bits) -> NDArray[np.float64]:
     return (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
-def permutation(seed: int, stream: str, length: int) -> NDArray[np.int64]:
+def permutation(seed: int, stream: str, length: int) -> Ints:
     """A fixed shuffle of 0 … length − 1 that no library version can change."""
     return np.argsort(random_bits(seed, stream, np.arange(length), 1)[:, 0], kind="stable").astype(np.int64)

@@ -20,7 +20,7 @@ from ocra.data.augment import (
     relight,
     view_within,
 )
-from ocra.data.random import Bits, integers, permutation, random_bits, uniforms
+from ocra.data.random import Bits, Ints, integers, permutation, random_bits, uniforms
 from ocra.data.svhn_archive import AFTER, BEFORE, LONGEST, SIZE, WIDE_SPAN, PreparedNumbers, prepared_numbers
 from ocra.data.task import NO_DIGIT, Annotations, Batch, DataSource, Task, TaskConfig, register_task
 from ocra.errors import UsageError
@@ -99,7 +99,7 @@ class SVHN(Task):
         parts += ["extra"] if self.config.extra and self.split == "train" else []
         return [prepared_numbers(part, self.config.root, self.config.channels) for part in parts]
 
-    def _choose_rows(self, lengths: list[int]) -> NDArray[np.int64]:
+    def _choose_rows(self, lengths: list[int]) -> Ints:
         """The rows of this split, in its order, counted through all archives; the same under every seed."""
         if self.split == "test":
             return np.arange(lengths[0])
@@ -113,9 +113,7 @@ class SVHN(Task):
     def __len__(self) -> int:
         return len(self._rows)
 
-    def make(
-        self, indices: NDArray[np.int64], *, annotations: bool, single_objects: float, spread: float
-    ) -> Batch:
+    def make(self, indices: Ints, *, annotations: bool, single_objects: float, spread: float) -> Batch:
         rows = self._rows[indices % len(self)]
         digits, boxes = self._gather("digits", rows), self._gather("boxes", rows)
         bits = random_bits(self.seed, f"svhn {self.split}", indices, VIEW_DRAWS + LIGHT_DRAWS + SINGLE_DRAWS)
@@ -143,7 +141,7 @@ class SVHN(Task):
             annotations=_annotations(images, boxes, digits) if annotations else None,
         )
 
-    def _gather(self, field: str, rows: NDArray[np.int64]) -> NDArray:
+    def _gather(self, field: str, rows: Ints) -> NDArray:
         """The rows of a field, from whichever archive has each."""
         archives = [getattr(numbers, field) for numbers in self.numbers]
         gathered = np.empty((len(rows), *archives[0].shape[1:]), archives[0].dtype)
@@ -154,8 +152,8 @@ class SVHN(Task):
 
 
 def cut_to_one_digit(
-    digits: NDArray[np.int64], boxes: NDArray[np.float32], alone: NDArray[np.bool_], bits: Bits
-) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.float32]]:
+    digits: Ints, boxes: NDArray[np.float32], alone: NDArray[np.bool_], bits: Bits
+) -> tuple[Ints, NDArray[np.float32], NDArray[np.float32]]:
     """Cut a number down to one of its digits where `alone` [batch] says so.
 
     Returns digits [batch, 5], boxes [batch, 5, 4] and frames [batch, 4]: what is to be seen of each crop, the
@@ -180,7 +178,7 @@ def _inverted(images: NDArray[np.uint8]) -> Tensor:
     return torch.from_numpy(np.multiply(255 - images, np.float32(1 / 255), dtype=np.float32))
 
 
-def class_targets(digits: NDArray[np.int64]) -> Tensor:
+def class_targets(digits: Ints) -> Tensor:
     """The 14 targets [batch, 14] of digits [batch, 5] (10 = none).
 
     Digits 0–9 are present or absent, not counted; then: fewer than 5 digits, fewer than 4, 3, 2.
@@ -191,7 +189,7 @@ def class_targets(digits: NDArray[np.int64]) -> Tensor:
     return torch.from_numpy(np.concatenate([present, shorter], axis=1).astype(np.float32))
 
 
-def _annotations(images: Tensor, boxes: NDArray[np.float32], digits: NDArray[np.int64]) -> Annotations:
+def _annotations(images: Tensor, boxes: NDArray[np.float32], digits: Ints) -> Annotations:
     """Each digit's part of the image: what lies in its box."""
     near = np.rint(boxes[..., :2]).astype(np.int64)
     far = np.maximum(np.rint(boxes[..., :2] + boxes[..., 2:]).astype(np.int64), near + 1)

@@ -30,6 +30,7 @@ from PIL import Image, UnidentifiedImageError
 from ocra.data.task import NO_DIGIT
 from ocra.errors import OcraError
 from ocra.files import cache_folder, search_folders
+from ocra.images.fitting import GREY
 
 HOME = "http://ufldl.stanford.edu/housenumbers/"
 STRUCTURE = "digitStruct.mat"
@@ -43,7 +44,6 @@ WIDE_SPAN = 1.4
 """The wide crop, from which training images are sampled, spans 1.4 times the crop in x and y."""
 
 BEFORE, AFTER = 0.1, 1.2
-_GREY = np.array([0.2989, 0.5870, 0.1140], dtype=np.float32)
 _VERSION = 1
 _UNFINISHED = ".preparing-"
 _LONG = 24 * 3600  # seconds; no preparation takes that long
@@ -348,5 +348,5 @@ def _resized(image: Image.Image, crop: Rectangle, size: int, channels: int) -> N
     resized = Image.fromarray(pixels).resize((size, size), Image.Resampling.LANCZOS)
     colours = np.asarray(resized, dtype=np.float32)
     if channels == 1:
-        return np.rint(colours @ _GREY).clip(0, 255).astype(np.uint8)[None]
+        return np.rint(colours @ GREY).clip(0, 255).astype(np.uint8)[None]
     return colours.astype(np.uint8).transpose(2, 0, 1)

@@ -24,6 +24,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from ocra.config import AnswerRule, Preprocessing, check_switches
+from ocra.data.random import Ints
 from ocra.errors import OcraError, UsageError
 from ocra.files import unknown_option
 
@@ -213,9 +214,7 @@ class Task(Dataset[Any], ABC):
         """Nominal number of images in the split."""
 
     @abstractmethod
-    def make(
-        self, indices: NDArray[np.int64], *, annotations: bool, single_objects: float, spread: float
-    ) -> Batch:
+    def make(self, indices: Ints, *, annotations: bool, single_objects: float, spread: float) -> Batch:
         """The images of these indices; what `batch` calls once it has checked them.
 
         A task that has no annotations, cannot show single objects or places none ignores the options.

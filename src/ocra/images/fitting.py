@@ -26,8 +26,8 @@ Floats = NDArray[np.float32]
 Box = tuple[int, int, int, int]
 """Left, top, right, bottom; the last two exclusive."""
 
-# As the task of house numbers makes grey of colours.
 GREY = np.array([0.2989, 0.5870, 0.1140], dtype=np.float32)
+"""Shares of red, green and blue in grey."""
 STROKE_SHARE = 0.14
 """Width of a stroke as a share of the digit's height, as measured on MNIST."""
 INK_MARGIN = 1 / 12
@@ -123,7 +123,10 @@ def prepare(
         own = source.pixels * np.float32(source.white)
         image, frame = _as_in_folders(1 - own if reason else own, config)
     else:
-        frame = Frame.around(pixels, config, stretch=fit == "stretch")
+        rows, columns = pixels.shape[:2]
+        scales = columns / config.width, rows / config.height
+        scales = scales if fit == "stretch" else (max(scales), max(scales))
+        frame = Frame.centred(columns / 2, rows / 2, *scales, config)
         image = frame.view(pixels, _border(pixels))
     image = np.clip(image, 0, 1)
     steps.append(_step("what the model sees", image, f"{config.width} × {config.height} px"))
@@ -202,15 +205,6 @@ def _difference_from_border(pixels: Floats) -> Floats:
     return difference / max(float(difference.max()), LEAST_CONTRAST)
 
 
-def _digit_height(pixels: Floats, box: Box, apart: bool) -> float:
-    """Height in pixels that one digit is taken to have; digits that lie apart are seen singly."""
-    left, top, right, bottom = box
-    if apart:
-        return largest_part(_difference_from_border(pixels)[top:bottom, left:right])
-    # Of MultiMNIST's pairs this is 20.7 pixels on average; a lying stroke is no measure of height.
-    return min(bottom - top, 1.2 * (right - left)) / 1.035
-
-
 def _focus(
     pixels: Floats, box: Box, preprocessing: Preprocessing, config: ModelConfig, steps: list[Step]
 ) -> tuple[Floats, Frame]:
@@ -221,8 +215,14 @@ def _focus(
     background = _border(pixels)
     alone = np.broadcast_to(background, pixels.shape).copy()
     alone[top:bottom, left:right] = pixels[top:bottom, left:right]
-    digit = _digit_height(pixels, box, preprocessing.digits_apart)
-    frame = Frame.of_ink(box, digit / preprocessing.digit_height, config)
+    if preprocessing.digits_apart:
+        digit = largest_part(_difference_from_border(pixels)[top:bottom, left:right])
+    else:  # of pairs in training this is 20.7 pixels on average; a lying stroke is no measure of height
+        digit = min(bottom - top, 1.2 * (right - left)) / 1.035
+    room = 1 - 2 * INK_MARGIN
+    fits = max((right - left) / (room * config.width), (bottom - top) / (room * config.height))
+    scale = max(digit / preprocessing.digit_height, fits)
+    frame = Frame.centred((left + right) / 2, (top + bottom) / 2, scale, scale, config)
     fine = frame.finer(FINE).view(alone, background)
     stroke = STROKE_SHARE * digit / frame.scale_x * FINE
     missing = stroke - stroke_width(_difference_from_border(fine))
@@ -241,24 +241,26 @@ def fit_pixels(pixels: NDArray[np.float32], image_shape: tuple[int, int, int]) -
     channels, height, width = image_shape
     mode = "L" if channels == 1 else "RGB"
     image = Image.fromarray((pixels * 255).round().clip(0, 255).astype(np.uint8)).convert(mode)
-    scale = min(width / image.width, height / image.height)
-    size = max(1, round(image.width * scale)), max(1, round(image.height * scale))
+    left, top, *size = _placed(pixels, height, width)
     canvas = Image.new(mode, (width, height))
-    resized = image.resize(size, Image.Resampling.LANCZOS)
-    canvas.paste(resized, ((width - size[0]) // 2, (height - size[1]) // 2))
+    canvas.paste(image.resize((size[0], size[1]), Image.Resampling.LANCZOS), (left, top))
     return np.asarray(canvas).reshape(height, width, channels).transpose(2, 0, 1).copy()
+
+
+def _placed(pixels: Floats, height: int, width: int) -> Box:
+    """Left, top, width and height of pixels [rows, columns, ...] in the middle of a canvas, as large as fits."""
+    rows, columns = pixels.shape[:2]
+    scale = min(width / columns, height / rows)
+    across, down = max(1, round(columns * scale)), max(1, round(rows * scale))
+    return (width - across) // 2, (height - down) // 2, across, down
 
 
 def _as_in_folders(pixels: Floats, config: ModelConfig) -> tuple[Floats, Frame]:
     """The very same pixels that a folder task makes of an image in training."""
-    rows, columns = pixels.shape[:2]
-    fitted = fit_pixels(pixels, config.image_shape)
-    scale = min(config.width / columns, config.height / rows)
-    width, height = max(1, round(columns * scale)), max(1, round(rows * scale))
-    scale_x, scale_y = columns / width, rows / height
-    left, top = -((config.width - width) // 2) * scale_x, -((config.height - height) // 2) * scale_y
-    image = fitted.transpose(1, 2, 0).astype(np.float32) / 255
-    return image, Frame(left, top, scale_x, scale_y, config.width, config.height)
+    left, top, width, height = _placed(pixels, config.height, config.width)
+    scale_x, scale_y = pixels.shape[1] / width, pixels.shape[0] / height
+    image = fit_pixels(pixels, config.image_shape).transpose(1, 2, 0).astype(np.float32) / 255
+    return image, Frame(-left * scale_x, -top * scale_y, scale_x, scale_y, config.width, config.height)
 
 
 @dataclass(frozen=True)
@@ -273,25 +275,8 @@ class Frame:
     height: int
 
     @classmethod
-    def around(cls, pixels: Floats, config: ModelConfig, stretch: bool) -> Frame:
-        """All of pixels [rows, columns, channels], proportions kept or stretched to the model's."""
-        rows, columns = pixels.shape[:2]
-        scale_x, scale_y = columns / config.width, rows / config.height
-        if not stretch:
-            scale_x = scale_y = max(scale_x, scale_y)
-        return cls._centred(columns / 2, rows / 2, scale_x, scale_y, config)
-
-    @classmethod
-    def of_ink(cls, box: Box, scale: float, config: ModelConfig) -> Frame:
-        """Ink in its middle, so many of its pixels to one of the model, or more if the ink would not fit."""
-        left, top, right, bottom = box
-        room = 1 - 2 * INK_MARGIN
-        fits = max((right - left) / (room * config.width), (bottom - top) / (room * config.height))
-        scale = max(scale, fits)
-        return cls._centred((left + right) / 2, (top + bottom) / 2, scale, scale, config)
-
-    @classmethod
-    def _centred(cls, x: float, y: float, scale_x: float, scale_y: float, config: ModelConfig) -> Frame:
+    def centred(cls, x: float, y: float, scale_x: float, scale_y: float, config: ModelConfig) -> Frame:
+        """A frame with this place in its middle."""
         left, top = x - scale_x * config.width / 2, y - scale_y * config.height / 2
         return cls(left, top, scale_x, scale_y, config.width, config.height)
 

@@ -9,6 +9,7 @@ import math
 from itertools import pairwise
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 from PIL import Image
 
@@ -35,21 +36,15 @@ def even_light(pixels: Floats) -> tuple[Floats, bool]:
     """
     rows, columns = pixels.shape[:2]
     grey = pixels.mean(2)
-    down, across = (
-        np.linspace(0, rows, BLOCKS + 1).astype(int),
-        np.linspace(0, columns, BLOCKS + 1).astype(int),
-    )
-    blocks = np.array(
-        [
-            [np.percentile(grey[top:bottom, left:right], 25) for left, right in pairwise(across)]
-            for top, bottom in pairwise(down)
-        ],
-        dtype=np.float32,
-    )
-    lowest = np.lib.stride_tricks.sliding_window_view(np.pad(blocks, 2, mode="edge"), (5, 5)).min((2, 3))
+    down, across = (np.linspace(0, side, BLOCKS + 1).astype(int) for side in (rows, columns))
+    strips = [grey[top:bottom] for top, bottom in pairwise(down)]
+    parts = list(pairwise(across))
+    blocks = [[np.percentile(strip[:, left:right], 25) for left, right in parts] for strip in strips]
+    padded = np.pad(np.array(blocks, dtype=np.float32), 2, mode="edge")
+    lowest = sliding_window_view(padded, (5, 5)).min((2, 3))
     if float(np.ptp(lowest)) < UNEVEN:
         return pixels, False
-    smooth = np.lib.stride_tricks.sliding_window_view(np.pad(lowest, 1, mode="edge"), (3, 3)).mean((2, 3))
+    smooth = sliding_window_view(np.pad(lowest, 1, mode="edge"), (3, 3)).mean((2, 3))
     whole = Image.fromarray(smooth.astype(np.float32)).resize((columns, rows), Image.Resampling.BICUBIC)
     return (pixels - np.asarray(whole)[:, :, None]).clip(0, 1).astype(np.float32), True
 
@@ -69,9 +64,8 @@ def find_ink(grey: Floats) -> tuple[int, int, int, int] | None:
     rows, columns = ink.shape
     left, right = _extent(ink.sum(0))
     top, bottom = _extent(ink[:, left:right].sum(1))
-    left, right = _extent(
-        np.where((np.arange(columns) >= left) & (np.arange(columns) < right), ink[top:bottom].sum(0), 0)
-    )
+    within = (np.arange(columns) >= left) & (np.arange(columns) < right)
+    left, right = _extent(np.where(within, ink[top:bottom].sum(0), 0))
     if max(right - left, bottom - top) < max(4, SMALLEST_SHARE * max(rows, columns)):
         return None
     return left, top, right, bottom
@@ -87,14 +81,10 @@ def _extent(profile: NDArray) -> tuple[int, int]:
     last = int(np.searchsorted(share, 1 - SPECK, side="left"))
     reach = max(1, round(GAP * len(profile)))
     filled = np.flatnonzero(profile)
-    for position in filled[filled < first][::-1]:
-        if first - position > reach:
-            break
-        first = int(position)
-    for position in filled[filled > last]:
-        if position - last > reach:
-            break
-        last = int(position)
+    for position in filled[filled < first][::-1].tolist():
+        first = position if first - position <= reach else first
+    for position in filled[filled > last].tolist():
+        last = position if position - last <= reach else last
     return first, last + 1
 
 
@@ -106,7 +96,7 @@ def largest_part(grey: Floats) -> float:
     ink = np.pad(padded.reshape(rows, cell, columns, cell).any((1, 3)), 1)
     names = np.where(ink, np.arange(1, ink.size + 1).reshape(ink.shape), 0)
     while True:  # neighbours take the higher name until each piece has one name
-        around = np.lib.stride_tricks.sliding_window_view(np.pad(names, 1), (3, 3)).max((2, 3))
+        around = sliding_window_view(np.pad(names, 1), (3, 3)).max((2, 3))
         spread = np.where(ink, around, 0)
         if (spread == names).all():
             break

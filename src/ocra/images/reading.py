@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 from PIL import ExifTags, Image
+from PIL.Image import Transpose
 
 from ocra.errors import OcraError, UsageError
 
@@ -33,15 +34,11 @@ DEEP_WHITE = 65535
 # What white may be in a file of 16 bits; cameras and microscopes often use fewer of them.
 WHITES = (255, 1023, 4095, 16383, DEEP_WHITE)
 
+# What undoes each of EXIF's orientations.
 _UPRIGHT = {
-    2: Image.Transpose.FLIP_LEFT_RIGHT,
-    3: Image.Transpose.ROTATE_180,
-    4: Image.Transpose.FLIP_TOP_BOTTOM,
-    5: Image.Transpose.TRANSPOSE,
-    6: Image.Transpose.ROTATE_270,
-    7: Image.Transpose.TRANSVERSE,
-    8: Image.Transpose.ROTATE_90,
-}
+    2: Transpose.FLIP_LEFT_RIGHT, 3: Transpose.ROTATE_180, 4: Transpose.FLIP_TOP_BOTTOM, 5: Transpose.TRANSPOSE,
+    6: Transpose.ROTATE_270, 7: Transpose.TRANSVERSE, 8: Transpose.ROTATE_90,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -133,10 +130,10 @@ def _read(file: io.IOBase, name: str) -> UserImage:
             )
         try:
             return _decode(image, name)
-        except MemoryError:
-            raise _too_large(name, width, height) from None
         except OcraError:
             raise
+        except MemoryError:
+            raise _too_large(name, width, height) from None
         except Exception as error:  # whatever broken pixels make a decoder raise
             reason = " ".join(str(error).split()).rstrip(".") or type(error).__name__
             raise OcraError(f"{name} is damaged and cannot be read to the end ({reason}).") from None
@@ -177,10 +174,10 @@ def _decode(image: Image.Image, name: str) -> UserImage:
         if orientation >= 5:
             width, height = height, width
     pixels = np.asarray(image, dtype=np.float32)
-    if image.mode == "RGB":
+    if image.mode != "F":
         pixels = pixels / np.float32(255)
-    elif image.mode == "RGBA":
-        pixels = _on_paper(pixels / np.float32(255))
+    if image.mode == "RGBA":
+        pixels = _on_paper(pixels)
     return UserImage(name, np.ascontiguousarray(pixels), width, height, reduction, white)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import math
 import pickle
 import re
 from dataclasses import dataclass, field
@@ -65,21 +66,19 @@ class ModelInfo:
 
     def capsule_names(self, config: ModelConfig) -> tuple[str, ...]:
         """A name for every object capsule, those of the background too."""
-        several = config.background_capsules > 1
-        background = (
-            f"background {k + 1}" if several else "background" for k in range(config.background_capsules)
-        )
-        return (*self.class_names, *background)
+        number = config.background_capsules
+        several = [f"background {k + 1}" for k in range(number)]
+        return (*self.class_names, *(["background"] if number == 1 else several))
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON values, the record's keys beside the others."""
         own = {**dataclasses.asdict(self), "class_names": list(self.class_names)}
-        del own["record"]
-        if taken := {"model", *own} & self.record.keys():
+        record = own.pop("record")
+        if taken := {"model", *own} & record.keys():
             raise UsageError(
                 f"'{min(taken)}' in config.json has a meaning of its own; call it otherwise in the record."
             )
-        return {**own, **self.record}
+        return {**own, **record}
 
     @classmethod
     def from_dict(cls, values: dict[str, Any], config: ModelConfig) -> ModelInfo:
@@ -90,20 +89,21 @@ class ModelInfo:
         rest = dict(values)
 
         def take(name: str, default: Any, *kinds: type) -> Any:
-            value = rest.pop(name, None)
-            if value is not None and (
-                not isinstance(value, kinds) or isinstance(value, bool) != (bool in kinds)
-            ):
+            if (value := rest.pop(name, None)) is None:
+                return default
+            if type(value) not in kinds:
                 raise _unusable(name, value)
-            return default if value is None else value
+            return value
 
         task = take("task", {}, dict, str)
-        names = tuple(map(str, take("class_names", _usual_names(config), list, tuple)))
+        # Numbers; of the paper's network for house numbers, the last four classes say how short the number is.
+        house_numbers = config.readout_digits and config.classes == 14
+        usual = [*"0123456789", "<5", "<4", "<3", "<2"] if house_numbers else list(range(config.classes))
+        names = tuple(map(str, take("class_names", usual, list, tuple)))
         if len(names) != config.classes:
             raise OcraError(
                 f"The model has {config.classes} classes, but {len(names)} class names were saved with it."
             )
-        answer = take("answer", None, dict)
         preprocessing = take("preprocessing", None, dict)
         loss = rest.get("loss") or {}  # in the files of version 0.1
         if not isinstance(loss, dict):
@@ -114,10 +114,8 @@ class ModelInfo:
             task={"name": task} if isinstance(task, str) else task,
             title=take("title", "", str),
             class_names=names,
-            answer=_usual_answer(config) if answer is None else _saved_answer(answer, config.classes),
-            preprocessing=None
-            if preprocessing is None
-            else _saved(Preprocessing, "preprocessing", preprocessing),
+            answer=_answer_rule(take("answer", None, dict), config),
+            preprocessing=preprocessing and _saved(Preprocessing, "preprocessing", preprocessing),
             glimpses=take("glimpses", config.glimpses, int),
             masked=take("masked", loss.get("reconstruction_mask", usual_mask) != "none", bool),
             record=rest,
@@ -136,29 +134,17 @@ def _saved(kind: type[Any], name: str, values: dict[str, Any]) -> Any:
         raise _unusable(name, values) from None
 
 
-def _saved_answer(values: dict[str, Any], classes: int) -> AnswerRule:
-    """The rule that was saved with a model of so many classes."""
+def _answer_rule(values: dict[str, Any] | None, config: ModelConfig) -> AnswerRule:
+    """The rule that was saved; else the paper's for its networks of ten digits, two that repeat among clutter only."""
+    if values is None:
+        digits = config.classes == 10 and not config.readout_digits
+        return AnswerRule(2, repeats=config.background_capsules > 0) if digits else AnswerRule(None)
     rule = _saved(AnswerRule, "answer", {"objects": None, **values})
-    countable = rule.objects is None or (type(rule.objects) is int and rule.objects >= 1)
+    most = math.inf if rule.repeats else config.classes
+    countable = rule.objects is None or (type(rule.objects) is int and 1 <= rule.objects <= most)
     if not countable or not isinstance(rule.repeats, bool):
         raise _unusable("answer", values)
-    if rule.objects is not None and not rule.repeats and rule.objects > classes:
-        raise _unusable("answer", values)
     return rule
-
-
-def _usual_answer(config: ModelConfig) -> AnswerRule:
-    """The paper's rule for its networks of ten digits: two of them, which repeat among clutter only. Else unknown."""
-    if config.classes != 10 or config.readout_digits:
-        return AnswerRule(None)
-    return AnswerRule(2, repeats=config.background_capsules > 0)
-
-
-def _usual_names(config: ModelConfig) -> tuple[str, ...]:
-    """Numbers; of the paper's network for house numbers, the last four classes say how short the number is."""
-    if config.readout_digits and config.classes == 14:
-        return (*"0123456789", "<5", "<4", "<3", "<2")
-    return tuple(map(str, range(config.classes)))
 
 
 def save(
@@ -176,28 +162,18 @@ def save(
         name: value.detach().to("cpu", STORAGE[storage]).contiguous()
         for name, value in model.state_dict().items()
     }
-    _check_finite(tensors, f"The model, stored as {storage},")
-    text = _config_text(model.config, info or dataclasses.replace(model.info, record={}))
+    if faults := _faults(tensors, tensors):  # numbers that are not finite, or not any more in 16 bits
+        raise OcraError(f"The model, stored as {storage}, can give no answer: {faults[0]}.")
+    told = (info or dataclasses.replace(model.info, record={})).to_dict()
+    ModelInfo.from_dict(told, model.config)  # refuses what could not be loaded again
     try:
+        text = json.dumps({"model": dataclasses.asdict(model.config), **told}, indent=2, ensure_ascii=False)
         write_bytes_atomically(folder / WEIGHTS, to_bytes(tensors, metadata={"format": "pt"}))
-        write_text_atomically(folder / CONFIG, text)
-    except OSError as error:
-        raise OcraError(f"The weights could not be written to {folder}: {error.strerror or error}.") from None
-
-
-def save_info(folder: str | Path, info: ModelInfo) -> None:
-    """Write another info beside the weights of a folder."""
-    config, _ = _read_config(Path(folder) / CONFIG)
-    write_text_atomically(Path(folder) / CONFIG, _config_text(config, info))
-
-
-def _config_text(config: ModelConfig, info: ModelInfo) -> str:
-    ModelInfo.from_dict(info.to_dict(), config)  # refuses what could not be loaded again
-    values = {"model": dataclasses.asdict(config), **info.to_dict()}
-    try:
-        return json.dumps(values, indent=2, ensure_ascii=False) + "\n"
+        write_text_atomically(folder / CONFIG, text + "\n")
     except (TypeError, ValueError) as error:
         raise UsageError(f"What is saved with a model must be JSON values: {error}.") from None
+    except OSError as error:
+        raise OcraError(f"The weights could not be written to {folder}: {error.strerror or error}.") from None
 
 
 def load(name: str | Path) -> OCRA:
@@ -208,8 +184,8 @@ def load(name: str | Path) -> OCRA:
     config, info = _read_config(folder / CONFIG)
     model = OCRA(config)
     tensors = _read_weights(folder / WEIGHTS)
-    _check_fit(model.state_dict(), tensors, folder)
-    _check_finite(tensors, str(folder / WEIGHTS))
+    if faults := _faults(model.state_dict(), tensors):
+        raise OcraError(f"{folder / WEIGHTS} does not fit its {CONFIG}: {faults[0]}.")
     model.load_state_dict({key: value.float() for key, value in tensors.items()})
     model.info = info
     return model.eval()
@@ -231,11 +207,6 @@ def _read_config(path: Path) -> tuple[ModelConfig, ModelInfo]:
     except OcraError as error:
         raise OcraError(f"{path} describes no model that can be made. {error}") from None
     return config, ModelInfo.from_dict(values, config)
-
-
-def stored_as(folder: str | Path) -> str:
-    """How the numbers of these weights are stored: float16 or float32."""
-    return str(next(iter(_read_weights(Path(folder) / WEIGHTS).values())).dtype).removeprefix("torch.")
 
 
 def content_hash(folder: str | Path) -> str:
@@ -315,24 +286,17 @@ def _read_weights(path: Path) -> dict[str, Tensor]:
         ) from None
 
 
-def _check_finite(tensors: dict[str, Tensor], where: str) -> None:
-    """Refuse weights that can give no answer."""
-    for name, value in tensors.items():
-        if not value.isfinite().all():
-            raise OcraError(f"{where} has a '{name}' that is not finite: these weights can give no answer.")
-
-
-def _check_fit(wanted: dict[str, Tensor], given: dict[str, Tensor], folder: Path) -> None:
-    """Refuse weights that do not belong to the config beside them."""
+def _faults(wanted: dict[str, Tensor], given: dict[str, Tensor]) -> list[str]:
+    """What keeps the given tensors from being weights of the network that wants these."""
+    faults = []
     for name, value in wanted.items():
         if name not in given:
-            raise OcraError(f"{folder / WEIGHTS} lacks the tensor '{name}' that {CONFIG} asks for.")
-        if given[name].shape != value.shape:
-            shapes = f"{list(given[name].shape)} where {CONFIG} asks for {list(value.shape)}"
-            raise OcraError(f"{folder / WEIGHTS} has a '{name}' of shape {shapes}.")
-    surplus = sorted(set(given) - set(wanted))
-    if surplus:
-        raise OcraError(f"{folder / WEIGHTS} has a tensor '{surplus[0]}' that {CONFIG} does not know.")
+            faults.append(f"{name} is missing")
+        elif given[name].shape != value.shape:
+            faults.append(f"{name} is {list(given[name].shape)}, not {list(value.shape)}")
+        elif not given[name].isfinite().all():
+            faults.append(f"{name} holds numbers that are not finite")
+    return faults + [f"{name} is not part of the network" for name in sorted(given.keys() - wanted.keys())]
 
 
 AUTHORS_LAYERS = {
@@ -363,22 +327,10 @@ def import_authors(path: str | Path, config: ModelConfig) -> OCRA:
 
     given = _read_authors(path)
     model = OCRA(config)
-    faults, weights = [], {}
-    for name, own in model.state_dict().items():
-        theirs = authors_name(name)
-        if theirs not in given:
-            faults.append(f"{theirs} is missing")
-            continue
-        value = given.pop(theirs).float()
-        if value.shape != own.shape:
-            faults.append(f"{theirs} is {list(value.shape)}, not {list(own.shape)}")
-        elif not value.isfinite().all():
-            faults.append(f"{theirs} holds numbers that are not finite")
-        weights[name] = value
-    faults += [f"{name} is not part of this preset" for name in sorted(given)]
-    if faults:
+    own = model.state_dict()
+    if faults := _faults({authors_name(name): value for name, value in own.items()}, given):
         raise OcraError(f"{path} does not fit the preset: {'; '.join(faults)}. Is it for another preset?")
-    model.load_state_dict(weights)
+    model.load_state_dict({name: given[authors_name(name)].float() for name in own})
     return model.eval()
 
 
