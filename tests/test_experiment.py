@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from ocra.data import ClutteredMNIST, FolderTask, MultiMNIST
-from ocra.errors import OcraError
+from ocra.data import ClutteredMNIST, FolderTask, MultiMNIST, task_config
+from ocra.errors import OcraError, UsageError
 from ocra.experiment import Experiment, RunConfig, Stage
 from ocra.losses import LossConfig
 from ocra.presets import PRESETS, preset
@@ -87,7 +87,6 @@ def test_a_stage_that_cannot_be_is_refused(bad: dict[str, Any]) -> None:
     [
         ({"stages": ()}, "at least one stage"),
         ({"stages": (Stage(), Stage(init_from="multimnist-3"))}, "Only the first stage"),
-        ({"stages": (Stage(over_count=0.5),)}, r"over-count penalty needs scores that count"),
         ({"seed": -1}, "seed must be"),
         ({"init": "zero"}, "init must be"),
         ({"name": ".."}, "name must be"),
@@ -140,3 +139,11 @@ def test_a_config_that_cannot_be_is_refused_with_a_sentence(
     (tmp_path / "config.json").write_text(content)
     with pytest.raises(OcraError, match=message):
         read_experiment(tmp_path / "config.json")
+
+
+def test_settings_are_checked_once_they_fit_the_task() -> None:
+    asked = Experiment(stages=(Stage(over_count=0.5),))
+    with pytest.raises(UsageError, match="over-count penalty needs scores that count"):
+        asked.check()
+    counted = replace(asked, task=task_config("cluttered")).fitted()
+    assert counted.check() is counted

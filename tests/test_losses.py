@@ -55,6 +55,8 @@ def test_a_score_of_half_an_object_too_much_costs_nothing_unless_asked_for() -> 
     scores, counts = torch.tensor([[1.7, 2.4, 0.0]]), torch.tensor([[1.0, 2.0, 0.0]])
     assert margin_losses(scores, counts) == 0
     assert margin_losses(scores, counts, over_count=0.5).item() == pytest.approx(0.5 * 0.2**2)
+    stricter = margin_losses(scores, counts, over_count=0.5, over_count_from=0.1)
+    assert stricter.item() > margin_losses(scores, counts, over_count=0.5).item()
 
 
 def test_scores_in_the_shares_of_the_counts_cost_least() -> None:

@@ -245,3 +245,20 @@ def test_evaluate_takes_tasks_configs_and_names_and_refuses_nonsense(tmp_path: P
         evaluate(model, config, images=0)
     with pytest.raises(OcraError, match="10 classes, but the model has 4"):
         evaluate(OCRA(ModelConfig(classes=4, filters=4, hidden=16)), config)
+
+
+def test_errors_are_told_apart_by_the_number_of_objects() -> None:
+    counter = counter_of([[0.1, 0.0, 0.6], [0.9, 0.8, 0.1], [0.9, 2.1, 0.1]], [[0, 0, 0], [1, 1, 0], [1, 2.0, 0]],
+                         AnswerRule(None))  # fmt: skip
+    assert counter.details()["objects_in_image"] == {
+        "0": {"n": 1, "exact_error": 1.0}, "2": {"n": 1, "exact_error": 0.0}, "3": {"n": 1, "exact_error": 0.0},
+    }  # fmt: skip
+
+
+def test_d_prime_is_zero_by_chance_and_finite_without_errors() -> None:
+    chance = counter_of([[0.9, 0.9, 0.0]] * 2, [[1.0, 0, 0], [0, 1.0, 0]], AnswerRule(None))
+    blind = counter_of([[0.9, 0.9, 0.9]] * 2, [[1.0, 0, 0], [0, 1.0, 1.0]], AnswerRule(None))
+    right = counter_of([[0.9, 0.1, 0.1]], [[1.0, 0, 0]], AnswerRule(None))
+    assert blind.d_prime == pytest.approx(0)
+    assert chance.d_prime > blind.d_prime
+    assert right.d_prime == pytest.approx(0.6745 + 0.9674, abs=1e-3)  # z(1.5 / 2) − z(0.5 / 3)

@@ -26,6 +26,8 @@ from ocra.model import Windows as Windows
 from ocra.prediction import predict as predict
 from ocra.presets import PRESETS as PRESETS
 from ocra.presets import preset as preset
+from ocra.training.own_images import folder_experiment as folder_experiment
+from ocra.training.own_images import train_folder as train_folder
 from ocra.training.run import resume as resume
 from ocra.training.run import train as train
 from ocra.viz import look as look

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from ocra.config import ModelConfig, check_numbers, check_switches, check_whole_numbers, from_dict
 from ocra.data.task import TaskConfig, make_task, task_config
-from ocra.errors import OcraError
+from ocra.errors import OcraError, UsageError
 from ocra.losses import LossConfig
 
 Ramp = float | tuple[float, float]
@@ -47,7 +47,7 @@ class Stage:
     cross_entropy: Ramp = 0.0
     """Weight of the soft-target cross-entropy between scores and counts. Paper: none."""
     over_count: Ramp = 0.0
-    """Weight of the penalty on scores half an object above the count, for tasks that count. Paper: none."""
+    """Weight of the penalty on scores above the count, for tasks that count. Paper: none."""
     attention_supervision: Ramp = 0.0
     """Weight of the loss that draws the read windows to the objects' boxes. Paper: none."""
     single_objects: Ramp = 0.0
@@ -178,11 +178,6 @@ class Experiment:
             raise OcraError("An experiment needs at least one stage of training.")
         if any(stage.init_from is not None for stage in self.stages[1:]):
             raise OcraError("Only the first stage may start from other weights (init_from).")
-        if self.loss.normalise_scores and any(stage.over_count not in (0, (0, 0)) for stage in self.stages):
-            raise OcraError(
-                "The over-count penalty needs scores that count: set loss.normalise_scores to false, "
-                "or over_count to 0 in all stages."
-            )
 
     @property
     def images(self) -> int:
@@ -215,6 +210,15 @@ class Experiment:
         comparable = task.answer_rule.objects is not None and not task.answer_rule.repeats
         loss = replace(self.loss, normalise_scores=self.loss.normalise_scores and comparable)
         return replace(self, model=model, loss=loss)
+
+    def check(self) -> Experiment:
+        """Itself, if its settings go together. Asked before training, for fitting to a task may change some."""
+        if self.loss.normalise_scores and any(stage.over_count not in (0, (0, 0)) for stage in self.stages):
+            raise UsageError(
+                "The over-count penalty needs scores that count: set loss.normalise_scores to false, "
+                "or over_count to 0 in all stages."
+            )
+        return self
 
     def to_dict(self) -> dict[str, Any]:
         """As nested dictionaries, ready for JSON."""

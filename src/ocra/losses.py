@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ocra.config import check_switches
+from ocra.config import check_numbers, check_switches
 from ocra.data.task import Annotations, Batch
 from ocra.errors import OcraError
 from ocra.model.trace import Trace, Windows
@@ -21,8 +21,6 @@ ABSENT_WEIGHT = 0.5
 """Weight of the classes that are not in the image, the paper's λ_absent."""
 READOUT_WEIGHT = 10.0
 """Weight of the loss on a sequence that is read out, as in the authors' program."""
-OVER_COUNT = 0.5
-"""Halfway to the next object: beyond it a score says more of a class than there is."""
 READOUT_SHARPNESS = 10.0
 """Outputs of the readout, which want to be 0 or 1, times this are the logits of a softmax."""
 SMALLEST_SCORE = 1e-4
@@ -39,9 +37,12 @@ class LossConfig:
     """What the canvas is compared with: the image, 0.3·image + 0.7·mask·image (authors), or mask·image (paper)."""
     normalise_scores: bool = True
     """Divide the scores of an image by its largest one; for tasks where no class occurs twice."""
+    over_count_from: float = 0.5
+    """How far above the count a score may be before the over-count penalty. Scores are rounded: less leaves room."""
 
     def __post_init__(self) -> None:
         check_switches(self, "loss")
+        check_numbers(self, "loss", ("over_count_from",), lambda value: value >= 0, "at least 0")
         if self.reconstruction_mask not in ("none", "authors", "paper"):
             raise OcraError(
                 f"loss.reconstruction_mask must be 'none', 'authors' or 'paper', not {self.reconstruction_mask!r}."
@@ -115,7 +116,7 @@ def compute_losses(
 def classification_losses(trace: Trace, batch: Batch, config: LossConfig, over_count: float = 0.0) -> Tensor:
     """The margin loss of each image on the scores of a pass: [batch]."""
     scores = normalised_scores(trace) if config.normalise_scores else trace.scores
-    return margin_losses(scores, batch.counts, over_count)
+    return margin_losses(scores, batch.counts, over_count, config.over_count_from)
 
 
 def image_losses(trace: Trace, batch: Batch, config: LossConfig) -> Tensor:
@@ -126,16 +127,20 @@ def image_losses(trace: Trace, batch: Batch, config: LossConfig) -> Tensor:
     return losses
 
 
-def margin_losses(scores: Tensor, counts: Tensor, over_count: float = 0.0) -> Tensor:
+def margin_losses(
+    scores: Tensor, counts: Tensor, over_count: float = 0.0, over_count_from: float = 0.5
+) -> Tensor:
     """The margin loss of each image [batch] on scores and counts, both [batch, classes] (eq. 6).
 
     A class that is there n times wants a score above n − m, one that is not there a score below m. With the over-count
-    penalty, which the paper does not have, a class that is there also wants a score below n + 0.5.
+    penalty, which the paper does not have, a class that is there also wants a score below n + `over_count_from`.
     """
     present = counts.clamp(0, 1) * F.relu(counts - MARGIN - scores).square()
     absent = ABSENT_WEIGHT * F.relu(1 - counts) * F.relu(scores - MARGIN).square()
     if over_count:
-        present = present + over_count * counts.clamp(0, 1) * F.relu(scores - counts - OVER_COUNT).square()
+        present = (
+            present + over_count * counts.clamp(0, 1) * F.relu(scores - counts - over_count_from).square()
+        )
     return (present + absent).sum(1)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from copy import copy
+from statistics import NormalDist
 from typing import Any
 
 import torch
@@ -19,6 +20,8 @@ from ocra.model.trace import Trace
 # A glimpse whose longest capsule is shorter on average adds next to nothing to any score.
 SILENT_LENGTH = 0.02
 NONE = "none"
+MOST_OBJECTS = 10
+"""Errors are told apart by the number of objects in an image up to this; the last number stands for more as well."""
 
 
 def wrong_digits(readout: Tensor, sequence: Tensor) -> Tensor:
@@ -67,6 +70,12 @@ class ErrorCounter:
                 "confusion": (classes, classes + 1),  # true class, answer; the last column is no answer
                 "pairs": (classes, classes),
                 "wrong_pairs": (classes, classes),
+                "by_objects": (MOST_OBJECTS + 1,),  # images by the number of objects in them
+                "wrong_by_objects": (MOST_OBJECTS + 1,),
+                "present": (),  # classes in images: there, and said to be there though there or not
+                "hits": (),
+                "absent": (),
+                "false_presence": (),
                 "numbers": (lengths,),  # sequences by length
                 "wrong_numbers": (lengths,),
                 "digits": (lengths,),
@@ -101,6 +110,14 @@ class ErrorCounter:
         confusion = self.sums["confusion"]
         confusion += (missed[:, :, None] * claimed[:, None]).sum(0).double()
         confusion.diagonal().add_(found.sum(0).double())
+        there, named = counts > 0, predicted > 0
+        self.sums["present"] += there.sum()
+        self.sums["hits"] += (there & named).sum()
+        self.sums["absent"] += (~there).sum()
+        self.sums["false_presence"] += (~there & named).sum()
+        objects = counts.sum(1).long().clamp(max=MOST_OBJECTS)
+        self.sums["by_objects"].index_add_(0, objects, torch.ones(len(wrong), dtype=torch.float64))
+        self.sums["wrong_by_objects"].index_add_(0, objects, wrong.double())
         two = counts.sum(1) == 2
         pairs, wrong = counts[two].long(), wrong[two].double()
         order = torch.arange(pairs.shape[1])
@@ -154,12 +171,25 @@ class ErrorCounter:
         confusion = self.sums["confusion"]
         return float(1 - confusion.diagonal().sum() / confusion.sum().clamp(min=1))
 
+    @property
+    def d_prime(self) -> float:
+        """How well the classes that are in an image are told from those that are not: z(hits) − z(false alarms).
+
+        Half a case is added to each kind (Hautus, 1995), so that it is finite where there was no error.
+        """
+        hits, present, false_presence, absent = (
+            float(self.sums[name]) for name in ("hits", "present", "false_presence", "absent")
+        )
+        z = NormalDist().inv_cdf
+        return z((hits + 0.5) / (present + 1)) - z((false_presence + 0.5) / (absent + 1))
+
     def figures(self) -> dict[str, Any]:
         """The main figures: errors as fractions, with the 95 % interval of the exact error.
 
         Of objects (digits of a house number): how many there were, were not named (misses) and were named without
         being there (false alarms); precision is the share of right ones among those named, recall that of named ones
-        among those there. `mean_glimpses` is there if images could stop early.
+        among those there; d′ is about classes, there or not, named or not. `mean_glimpses` is there if images could
+        stop early.
         """
         images, wrong = float(self.sums["images"]), float(self.sums["wrong"])
         found, there = float(self.sums["confusion"].diagonal().sum()), float(self.sums["confusion"].sum())
@@ -174,6 +204,7 @@ class ErrorCounter:
             "false_alarms": round(false_alarms),
             "precision": found / max(1.0, found + false_alarms),
             "recall": found / max(1.0, there),
+            **({"d_prime": self.d_prime} if self.sums["present"] else {}),
             "reconstruction_mse": float(self.sums["squared_error"]) / images,
             **({"mean_glimpses": float(self.sums["taken"]) / images} if self.sums["taken"] else {}),
         }
@@ -205,6 +236,15 @@ class ErrorCounter:
                 "counts": confusion.tolist(),
             },
         }
+        by_objects = list(
+            zip(*(self.sums[name].tolist() for name in ("by_objects", "wrong_by_objects")), strict=True)
+        )
+        if sum(n > 0 for n, _ in by_objects) > 1:
+            details["objects_in_image"] = {
+                str(objects): {"n": round(n), "exact_error": mistaken / n}
+                for objects, (n, mistaken) in enumerate(by_objects)
+                if n
+            }
         if self.sums["pairs"].any():
             count, wrong = self.sums["pairs"], self.sums["wrong_pairs"]
             details["pairs"] = {

@@ -11,6 +11,7 @@ from tyro.conf import Positional, arg
 
 from ocra.cli.main import parse
 from ocra.config import ModelConfig
+from ocra.data.labels import HUB
 from ocra.data.task import get_task
 from ocra.errors import OcraError, UsageError
 from ocra.experiment import Experiment, RunConfig, Stage
@@ -50,13 +51,16 @@ class Resume(Execution):
 
 @dataclass(frozen=True)
 class Start(Execution):
-    """Train a preset, or a task of your own, through all its stages to evaluated weights.
+    """Train a preset, a folder of your own images, or a task of your own, to evaluated weights.
+
+    A folder of images holds a labels.csv (columns file,labels), or a folder for each class, or a COCO file. Its recipe
+    is chosen from the images and shown first.
 
     Examples:
 
     ocra train multimnist-3 --images 3e6 --seed 3 --out runs/third
 
-    ocra train multimnist-3 --task folder --task.root my-images
+    ocra train my-images
 
     ocra train multimnist-3 --stages.1.lr 3e-3 0 --stages.1.reconstruction 5
 
@@ -64,7 +68,7 @@ class Start(Execution):
     """
 
     preset: Positional[str] = ""
-    """Experiment to start from; 'ocra presets' lists them."""
+    """Experiment to start from ('ocra presets' lists them), or a folder of your own images."""
     out: Path | None = None
     """Folder for the run. Default: runs/PRESET, with a number if that is taken."""
     resume: Path | None = None
@@ -91,6 +95,7 @@ class Start(Execution):
 
 def main(args: list[str]) -> None:
     """Train, or resume, as these words say."""
+    from ocra.training.own_images import train_folder
     from ocra.training.run import resume, train
 
     if any(word == "--resume" or word.startswith("--resume=") for word in args):
@@ -102,9 +107,19 @@ def main(args: list[str]) -> None:
         chosen, experiment = _chosen(args, base)
     except OcraError as error:  # a config that refused its values
         raise UsageError(str(error)) from None
-    if chosen.config is None and chosen.preset != base.name:
+    folder = chosen.preset if _is_folder(args[0]) else None
+    if chosen.config is None and chosen.preset not in (base.name, folder):
         raise UsageError(f"Write the preset first: {PROGRAM} {chosen.preset} …")
-    train(_fitted(experiment, base), chosen.out, **_execution(chosen))
+    experiment = _fitted(experiment, base)
+    if folder is None:
+        train(experiment, chosen.out, **_execution(chosen))
+    else:
+        train_folder(folder, chosen.out, experiment=experiment, **_execution(chosen))
+
+
+def _is_folder(word: str) -> bool:
+    """Whether a word names one's own images and no preset."""
+    return word not in PRESETS and (word.startswith(HUB) or Path(word).expanduser().is_dir())
 
 
 def _execution(chosen: Execution) -> dict[str, Any]:
@@ -112,7 +127,7 @@ def _execution(chosen: Execution) -> dict[str, Any]:
 
 
 def _base(words: list[str]) -> Experiment:
-    """The experiment whose values are the defaults of all options: a preset or a saved config, with its task."""
+    """The experiment whose values are the defaults of all options: that of a preset, a folder or a saved config."""
     finder = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     finder.add_argument("--config", type=Path)
     finder.add_argument("--recipe", choices=("default", "paper"), default="default")
@@ -132,7 +147,17 @@ def _base(words: list[str]) -> Experiment:
         if late := next((word for word in words if word in PRESETS), None):
             raise UsageError(f"Write the preset first: {PROGRAM} {late} …")
         raise UsageError(
-            "Say what to train, for example: ocra train multimnist-3 ('ocra presets' lists all)."
+            "Say what to train: a folder of your images, or a preset such as multimnist-3 ('ocra presets' lists all)."
+        )
+    elif named is not None and _is_folder(named):
+        from ocra.training.own_images import folder_experiment
+
+        if found.recipe != "default":
+            raise UsageError("--recipe is for presets; the recipe of a folder is chosen from its images.")
+        base = folder_experiment(named)
+    elif named is not None and named not in PRESETS:
+        raise UsageError(
+            f"There is no preset '{named}' and no folder of images of that name; the presets are {', '.join(PRESETS)}."
         )
     else:
         base = preset(named or "multimnist-3", found.recipe)

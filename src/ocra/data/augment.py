@@ -67,8 +67,13 @@ def look(images: Tensor, view: View, size: tuple[int, int], span: float) -> Tens
     return F.grid_sample(images, grid, padding_mode="border", align_corners=False)
 
 
-def move_boxes(boxes: NDArray[np.float32], view: View, size: int) -> NDArray[np.float32]:
-    """Boxes [batch, objects, 4] (x, y, width, height in pixels) as the views show them, upright."""
+def move_boxes(
+    boxes: NDArray[np.float32], view: View, size: int | NDArray[np.float32]
+) -> NDArray[np.float32]:
+    """Boxes [batch, objects, 4] (x, y, width, height in pixels) as the views show them, upright.
+
+    size: side of the image in pixels, or its width and height [2].
+    """
     near, far = boxes[..., :2], boxes[..., :2] + boxes[..., 2:]
     corners = np.stack(
         [near, far, np.stack([near[..., 0], far[..., 1]], -1), np.stack([far[..., 0], near[..., 1]], -1)]

@@ -1,9 +1,7 @@
-"""Your own images: a folder with a labels.csv becomes a task."""
+"""Your own images: a folder of them, with their labels, becomes a task."""
 
 from __future__ import annotations
 
-import csv
-import os
 import unicodedata
 import warnings
 from collections import Counter
@@ -16,28 +14,17 @@ import torch
 from numpy.typing import NDArray
 
 from ocra.config import AnswerRule
-from ocra.data.augment import LIGHT_DRAWS, VIEW_DRAWS, look, random_view, relight
-from ocra.data.random import name_number, random_bits, uniforms
-from ocra.data.task import SPLITS, Batch, Task, TaskConfig, register_task
+from ocra.data.augment import LIGHT_DRAWS, VIEW_DRAWS, look, move_boxes, plain_view, random_view, relight
+from ocra.data.labels import LabelledImage, read_labels
+from ocra.data.random import random_bits, uniforms
+from ocra.data.task import Batch, Task, TaskConfig, annotations_in_boxes, register_task
 from ocra.errors import OcraError, UsageError
 from ocra.images.fitting import fit_pixels
-from ocra.images.reading import DEEP_WHITE, read_image
+from ocra.images.reading import DEEP_WHITE, UserImage, read_image
 
-TABLE = "labels.csv"
-_TEST, _VALIDATION = 0.1, 0.1
-_SHOWN = 5
 DARK = 0.1
 """A folder of 16-bit images none of which uses more of its range is worth a warning."""
-
-
-@dataclass(frozen=True)
-class Row:
-    """One line of labels.csv."""
-
-    line: int
-    file: str
-    labels: tuple[str, ...]
-    split: str
+FLIP_DRAWS = 1
 
 
 @dataclass(frozen=True)
@@ -45,7 +32,7 @@ class FolderConfig(TaskConfig):
     """The settings of a folder task."""
 
     root: str | None = None
-    """The folder that holds labels.csv."""
+    """The folder of images with their labels: a labels.csv, a folder for each class, or a COCO file."""
     channels: int = 1
     """1 for grey, 3 for colour."""
     height: int = 36
@@ -53,9 +40,11 @@ class FolderConfig(TaskConfig):
     width: int = 36
     """Width that images are resized and padded to."""
     class_names: tuple[str, ...] | None = None
-    """Names of the classes, in order. Default: every label in labels.csv, sorted."""
+    """Names of the classes, in order. Default: every label that occurs, sorted."""
     augment: bool = True
-    """Vary the training images (shift, scale, rotation, contrast, noise)."""
+    """Vary the training images (shift, scale, rotation, contrast, brightness, noise)."""
+    flip: bool = False
+    """Mirror half of the training images, left to right."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -75,13 +64,11 @@ class FolderConfig(TaskConfig):
 
 @register_task("folder")
 class FolderTask(Task):
-    """The images of a folder, with the labels its labels.csv gives them.
+    """The images of a folder with their labels, in any of the formats of `ocra.data.labels`.
 
-    labels.csv has the columns `file` and `labels` (separated by spaces; a label given twice counts twice) and
-    may have a column `split` (train, validation or test). Without it a hash of the file's name puts 80 % into
-    train, 10 % into validation and 10 % into test, so a file stays in its split when others are added.
-    Images are resized, padded with black and held in memory as bytes. Those for training are varied (`augment`).
-    It is not known what is where in an image, so there are no annotations.
+    Without a given split a hash of the file's name puts 80 % into train, 10 % into validation and 10 % into test, so
+    a file stays in its split when others are added. Images are resized, padded with black and held in memory as
+    bytes. Those for training are varied (`augment`). Where the labels have boxes, there are annotations.
     """
 
     Config = FolderConfig
@@ -98,28 +85,37 @@ class FolderTask(Task):
         super().__init__(config, split, seed, **settings)
         config = self.config
         if config.root is None:
-            raise UsageError("A folder task needs its folder (root): the one that holds labels.csv.")
+            raise UsageError(
+                "A folder task needs its folder (root): the one that holds the images and labels."
+            )
         self.root = Path(config.root).expanduser()
         self.image_shape = (config.channels, config.height, config.width)
         self.augment = config.augment and split == "train"
-        class_names = config.class_names
-        rows = read_table(self.root, class_names)
-        self.class_names = class_names or tuple(sorted({label for row in rows for label in row.labels}))
-        numbers = {len(row.labels) for row in rows}
-        repeats = any(len(set(row.labels)) < len(row.labels) for row in rows)
-        self.answer_rule = AnswerRule(numbers.pop() if len(numbers) == 1 else None, repeats)
-        self.files = tuple(row.file for row in rows if row.split == split)
-        if not self.files:
+        self.flip = config.flip and split == "train"
+        labelled = read_labels(config.root, config.class_names)
+        self.class_names = config.class_names or names_of(labelled)
+        self.answer_rule = rule_of(labelled)
+        chosen = [image for image in labelled if image.split == split]
+        if not chosen:
             raise OcraError(
-                f"No image of {self.root / TABLE} is in the {split} split. Add more images, or a column "
-                f"'split' that says train, validation or test."
+                f"No image of {self.root} is in the {split} split. Add more images (there are {len(labelled)}), or say "
+                "in a column 'split' of labels.csv which are for train, validation and test."
             )
-        chosen = [row for row in rows if row.split == split]
-        self._images = _load_images(self.root, chosen, self.image_shape)
-        self._counts = _count_labels(chosen, self.class_names)
+        self.files = tuple(image.file for image in chosen)
+        self._images, sizes = _load_images(self.root, chosen, self.image_shape)
+        self._counts = count_labels(chosen, self.class_names)
         self._levels = np.array([(p.mean() / 255, p.std() / 255) for p in self._images], dtype=np.float32)
+        most = max(len(image.labels) for image in labelled)
+        boxed = most > 0 and all(image.boxes is not None for image in labelled)
+        self._objects = (
+            _place_objects(chosen, sizes, most, self.class_names, self.image_shape) if boxed else None
+        )
         if split == "train":
-            _warn_of_unseen(self.root / TABLE, self.class_names, self._counts)
+            unseen = [
+                name for name, count in zip(self.class_names, self._counts.sum(0), strict=True) if not count
+            ]
+            if unseen:
+                warnings.warn(f"{self.root}: no training image shows {', '.join(unseen)}.", stacklevel=2)
 
     def __len__(self) -> int:
         return len(self.files)
@@ -133,116 +129,86 @@ class FolderTask(Task):
     ) -> Batch:
         rows = indices % len(self)
         images = torch.from_numpy(self._images[rows].astype(np.float32) / 255)
+        draws = VIEW_DRAWS + LIGHT_DRAWS + FLIP_DRAWS
+        bits = random_bits(self.seed, f"folder {self.split}", indices, draws)
+        view = random_view(bits[:, :VIEW_DRAWS]) if self.augment else plain_view(len(rows))
+        if self.flip:
+            view.matrix[uniforms(bits[:, -1]) < 0.5, :, 0] *= -1
+        if self.augment or self.flip:
+            images = look(images, view, self.image_shape[1:], span=1.0)
         if self.augment:
-            bits = random_bits(self.seed, f"folder {self.split}", indices, VIEW_DRAWS + LIGHT_DRAWS)
-            images = look(images, random_view(bits[:, :VIEW_DRAWS]), self.image_shape[1:], span=1.0)
-            images = relight(images, self._levels[rows], bits[:, VIEW_DRAWS:])
-        return Batch(images=images, counts=torch.from_numpy(self._counts[rows]))
+            images = relight(images, self._levels[rows], bits[:, VIEW_DRAWS : VIEW_DRAWS + LIGHT_DRAWS])
+        known = None
+        if annotations and self._objects is not None:
+            boxes, classes = self._objects
+            size = np.array([self.config.width, self.config.height], dtype=np.float32)
+            known = annotations_in_boxes(images, move_boxes(boxes[rows], view, size), classes[rows])
+        return Batch(images=images, counts=torch.from_numpy(self._counts[rows]), annotations=known)
 
 
-def read_table(root: Path, class_names: tuple[str, ...] | None = None) -> list[Row]:
-    """The rows of a folder's labels.csv. Bad ones are refused, each named with its line."""
-    path = root / TABLE
+def names_of(labelled: list[LabelledImage]) -> tuple[str, ...]:
+    """Every label that occurs, sorted."""
+    return tuple(sorted({label for image in labelled for label in image.labels}))
+
+
+def rule_of(labelled: list[LabelledImage]) -> AnswerRule:
+    """How many objects an image has, if it is always the same number, and whether a class may occur twice."""
+    numbers = {len(image.labels) for image in labelled}
+    repeats = any(len(set(image.labels)) < len(image.labels) for image in labelled)
+    return AnswerRule(numbers.pop() if len(numbers) == 1 else None, repeats)
+
+
+def count_labels(labelled: list[LabelledImage], class_names: tuple[str, ...]) -> NDArray[np.float32]:
+    """How often each class is named, [images, classes]."""
+    counts = [Counter(image.labels) for image in labelled]
+    return np.array([[count[name] for name in class_names] for count in counts], dtype=np.float32)
+
+
+def open_image(root: Path, image: LabelledImage) -> UserImage:
+    """The image, or a sentence about where it is named and what is wrong with it."""
     try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            lines = csv.reader(file)
-            header = [column.strip().lower() for column in next(lines, [])]
-            if header not in (["file", "labels"], ["file", "labels", "split"]):
-                raise OcraError(
-                    f"{path} line 1 must be `file,labels` or `file,labels,split`, not `{','.join(header)}`."
-                )
-            table = [(lines.line_num, [cell.strip() for cell in cells]) for cells in lines if any(cells)]
-    except FileNotFoundError as error:
-        if not root.is_dir():
-            raise OcraError(f"The folder {root} does not exist.") from error
-        raise OcraError(f"{root} has no {TABLE}: a table with the columns file,labels.") from error
-    except UnicodeDecodeError:
-        raise OcraError(f"{path} is not in UTF-8; save it as a CSV table in UTF-8.") from None
-    except (OSError, csv.Error) as error:
-        raise OcraError(f"{path} cannot be read as a table in UTF-8: {error}.") from error
-    rows, faults, seen = [], [], dict[str, int]()
-    for line, cells in table:
-        fault = _fault(root, cells, len(header), class_names, seen)
-        if fault:
-            faults.append(f"line {line}: {fault}")
-            continue
-        name = os.path.normpath(cells[0])  # ./1.png is 1.png, and must not be in two splits
-        seen[name] = line
-        split = cells[2].lower() if len(header) == 3 else _split_of(name)
-        rows.append(Row(line, cells[0], _labels(cells[1]), split))
-    if faults:
-        more = [f"and {len(faults) - _SHOWN} more"] if len(faults) > _SHOWN else []
-        raise OcraError(f"{path} has bad rows. " + "; ".join(faults[:_SHOWN] + more) + ".")
-    if not rows:
-        raise OcraError(f"{path} lists no images.")
-    return rows
+        return read_image(image.content or root / image.file, image.file)
+    except OcraError as error:
+        raise OcraError(f"{image.where}: {error}") from error
 
 
-def _fault(
-    root: Path, cells: list[str], columns: int, class_names: tuple[str, ...] | None, seen: dict[str, int]
-) -> str | None:
-    """What is wrong with a row, if anything."""
-    if len(cells) != columns:
-        return f"{len(cells)} cells instead of {columns}"
-    file, labels = cells[:2]
-    if not file:
-        return "no file"
-    if (name := os.path.normpath(file)) in seen:
-        return f"'{file}' is on line {seen[name]} already"
-    if not os.path.isfile(root / file):
-        return f"there is no file '{file}'"
-    if not labels:
-        return f"no labels for '{file}'"
-    if class_names and (unknown := [label for label in _labels(labels) if label not in class_names]):
-        return f"'{unknown[0]}' is not one of the classes {', '.join(class_names)}"
-    if not class_names and ("," in labels or ";" in labels):
-        return f"labels are separated by spaces, not as in '{labels}'"
-    if columns == 3 and cells[2].lower() not in SPLITS:
-        return f"'{cells[2]}' is not a split ({', '.join(SPLITS)})"
-    return None
-
-
-def _labels(cell: str) -> tuple[str, ...]:
-    """The labels of a cell; an é is the same however it was typed."""
-    return tuple(unicodedata.normalize("NFC", cell).split())
-
-
-def _split_of(file: str) -> str:
-    """The split of a file by a hash of its name, whatever else is in the table."""
-    chance = float(uniforms(random_bits(0, "folder split", np.array([name_number(file)]), 1))[0, 0])
-    if chance < _TEST:
-        return "test"
-    return "validation" if chance < _TEST + _VALIDATION else "train"
-
-
-def _load_images(root: Path, rows: list[Row], image_shape: tuple[int, int, int]) -> NDArray[np.uint8]:
-    """The rows' images, uint8 [rows, channels, height, width]."""
-    images = np.empty((len(rows), *image_shape), dtype=np.uint8)
+def _load_images(
+    root: Path, labelled: list[LabelledImage], image_shape: tuple[int, int, int]
+) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
+    """The images, uint8 [images, channels, height, width], and the width and height each file has [images, 2]."""
+    images = np.empty((len(labelled), *image_shape), dtype=np.uint8)
+    sizes = np.empty((len(labelled), 2), dtype=np.float32)
     lightest = 0.0
-    for position, row in enumerate(rows):
-        try:
-            image = read_image(root / row.file)
-        except OcraError as error:
-            raise OcraError(f"{root / TABLE} line {row.line}: {error}") from error
+    for position, item in enumerate(labelled):
+        image = open_image(root, item)
         lightest = max(lightest, image.white)
         images[position] = fit_pixels(image.pixels * np.float32(image.white), image_shape)
+        sizes[position] = image.width, image.height
     if lightest < DARK:
         warnings.warn(
             f"The 16-bit images of {root} hold no value above {round(lightest * DEEP_WHITE)} of {DEEP_WHITE}, so "
             "they are nearly black; scale them all by one factor to the full range.",
             stacklevel=2,
         )
-    return images
+    return images, sizes
 
 
-def _warn_of_unseen(table: Path, class_names: tuple[str, ...], counts: NDArray[np.float32]) -> None:
-    """Say which classes no training image shows: they cannot be learned."""
-    unseen = [name for name, count in zip(class_names, counts.sum(axis=0), strict=True) if not count]
-    if unseen:
-        warnings.warn(f"{table}: no training image shows {', '.join(unseen)}.", stacklevel=3)
-
-
-def _count_labels(rows: list[Row], class_names: tuple[str, ...]) -> NDArray[np.float32]:
-    """How often each class is named, [rows, classes]."""
-    counts = [Counter(row.labels) for row in rows]
-    return np.array([[count[name] for name in class_names] for count in counts], dtype=np.float32)
+def _place_objects(
+    labelled: list[LabelledImage],
+    sizes: NDArray[np.float32],
+    most: int,
+    class_names: tuple[str, ...],
+    image_shape: tuple[int, int, int],
+) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """Boxes [images, most, 4] as `fit_pixels` shows them, and classes [images, most], −1 where there is no object."""
+    boxes = np.zeros((len(labelled), most, 4), dtype=np.float32)
+    classes = np.full((len(labelled), most), -1, dtype=np.int64)
+    _, height, width = image_shape
+    for position, image in enumerate(labelled):
+        scale = min(width / sizes[position, 0], height / sizes[position, 1])
+        offset = (np.array([width, height]) - scale * sizes[position]) // 2
+        for number, (label, box) in enumerate(zip(image.labels, image.boxes or (), strict=True)):
+            boxes[position, number] = scale * np.array(box)
+            boxes[position, number, :2] += offset
+            classes[position, number] = class_names.index(label)
+    return boxes, classes

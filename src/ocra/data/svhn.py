@@ -22,7 +22,15 @@ from ocra.data.augment import (
 )
 from ocra.data.random import Bits, Ints, integers, permutation, random_bits, uniforms
 from ocra.data.svhn_archive import AFTER, BEFORE, LONGEST, SIZE, WIDE_SPAN, PreparedNumbers, prepared_numbers
-from ocra.data.task import NO_DIGIT, Annotations, Batch, DataSource, Task, TaskConfig, register_task
+from ocra.data.task import (
+    NO_DIGIT,
+    Batch,
+    DataSource,
+    Task,
+    TaskConfig,
+    annotations_in_boxes,
+    register_task,
+)
 from ocra.errors import UsageError
 
 VALIDATION_NUMBERS = 3_000
@@ -138,7 +146,9 @@ class SVHN(Task):
             images=images,
             counts=class_targets(digits),
             sequence=torch.from_numpy(digits),
-            annotations=_annotations(images, boxes, digits) if annotations else None,
+            annotations=annotations_in_boxes(images, boxes, np.where(digits == NO_DIGIT, -1, digits))
+            if annotations
+            else None,
         )
 
     def _gather(self, field: str, rows: Ints) -> NDArray:
@@ -187,17 +197,3 @@ def class_targets(digits: Ints) -> Tensor:
     length = (digits != NO_DIGIT).sum(axis=1, keepdims=True)
     shorter = length < np.arange(LONGEST, 1, -1)
     return torch.from_numpy(np.concatenate([present, shorter], axis=1).astype(np.float32))
-
-
-def _annotations(images: Tensor, boxes: NDArray[np.float32], digits: Ints) -> Annotations:
-    """Each digit's part of the image: what lies in its box."""
-    near = np.rint(boxes[..., :2]).astype(np.int64)
-    far = np.maximum(np.rint(boxes[..., :2] + boxes[..., 2:]).astype(np.int64), near + 1)
-    classes = np.where(digits == NO_DIGIT, -1, digits)
-    whole = np.concatenate([near, far - near], axis=2)
-    whole[classes < 0] = 0
-    pixels = np.arange(SIZE)
-    inside = (pixels >= near[..., None]) & (pixels < far[..., None])  # [batch, 5, (x, y), 64]
-    mask = inside[:, :, 1, :, None] & inside[:, :, 0, None, :] & (classes >= 0)[:, :, None, None]
-    layers = images[:, None] * torch.from_numpy(mask)[:, :, None]
-    return Annotations(layers, torch.from_numpy(whole), torch.from_numpy(classes))

@@ -257,6 +257,22 @@ class Task(Dataset[Any], ABC):
         return batch.images[0], batch.counts[0]
 
 
+def annotations_in_boxes(
+    images: Tensor, boxes: NDArray[np.float32], classes: NDArray[np.int64]
+) -> Annotations:
+    """Objects known by their boxes [batch, objects, 4] and classes [batch, objects]: each is what lies in its box."""
+    near = np.rint(boxes[..., :2]).astype(np.int64)
+    far = np.maximum(np.rint(boxes[..., :2] + boxes[..., 2:]).astype(np.int64), near + 1)
+    whole = np.concatenate([near, far - near], axis=2)
+    whole[classes < 0] = 0
+    down, across = (np.arange(length) for length in images.shape[2:])
+    columns = (across >= near[..., :1]) & (across < far[..., :1])  # [batch, objects, width]
+    rows = (down >= near[..., 1:]) & (down < far[..., 1:])  # [batch, objects, height]
+    mask = rows[..., :, None] & columns[..., None, :] & (classes >= 0)[:, :, None, None]
+    layers = images[:, None] * torch.from_numpy(mask)[:, :, None]
+    return Annotations(layers, torch.from_numpy(whole), torch.from_numpy(classes))
+
+
 _REGISTRY: dict[str, type[Task]] = {}
 _TaskType = TypeVar("_TaskType", bound=type[Task])
 

@@ -57,6 +57,7 @@ def train(
         experiment = replace(
             experiment, name=name, description="", paper_error="", task=task.Config()
         ).fitted()
+    experiment.check()
     processes = _processes_for(experiment, processes)
     experiment = replace(
         experiment, run=replace(experiment.run, precision=choose_precision(experiment.run.precision, device))

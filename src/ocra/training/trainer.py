@@ -256,7 +256,8 @@ class Trainer:
         with self.flat.holding(self.flat.average):
             result = self.score(task, np.arange(min(self.experiment.run.validate_images, len(task))))
             progress.validated_images, progress.validation_error = progress.images, result.exact_error
-            if result.exact_error < progress.best_error and self.save_best():
+            # Of equals the later: few validation images are soon all right, and the rate has fallen since.
+            if result.exact_error <= progress.best_error and self.save_best():
                 progress.best_error, progress.best_images = result.exact_error, progress.images
         figures = {
             "cpu_seconds": progress.cpu_seconds,

@@ -1,0 +1,342 @@
+"""Training on a user's own images: a recipe chosen from what is in their folder, a summary before, a report after.
+
+    ocra.train_folder("my-images")
+
+Nothing has to be set; `folder_experiment` returns the recipe as an `Experiment`, to be changed at will.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from ocra.config import AnswerRule, ModelConfig
+from ocra.data.folder import FolderTask, names_of, open_image, rule_of
+from ocra.data.labels import LabelledImage, read_labels
+from ocra.data.random import permutation
+from ocra.data.task import SPLITS, make_task
+from ocra.errors import OcraError
+from ocra.evaluation import Evaluation, evaluate
+from ocra.experiment import Experiment, RunConfig, Stage
+from ocra.files import cores
+from ocra.losses import MOST_OBJECTS, LossConfig, compute_losses
+from ocra.training.checkpoint import fresh_path
+from ocra.training.init import build_model
+from ocra.training.run import train
+from ocra.training.schedule import moment
+
+LARGEST_SIDE = 128
+"""Larger images are scaled down to this many pixels."""
+SMALLEST_SIDE = 16
+LOOKED_AT = 400
+"""Images that are opened to learn the size and whether there is colour."""
+GREY_ENOUGH = 0.02
+"""Difference between the channels of an image, as a mean over its pixels, up to which it counts as grey."""
+MOST_GLIMPSES = 10
+FEW_IMAGES = 20
+"""A class that fewer training images show is worth a warning."""
+
+
+@dataclass(frozen=True)
+class FolderSummary:
+    """What is in a folder, and what is made of it."""
+
+    root: str
+    images: dict[str, int]
+    """Images in each split."""
+    classes: dict[str, int]
+    """Objects of each class in the training images."""
+    objects: dict[int, int]
+    """Images by the number of objects in them."""
+    answer: AnswerRule
+    smallest: tuple[int, int]
+    """Width and height of the smallest image that was looked at, in pixels."""
+    largest: tuple[int, int]
+    image_shape: tuple[int, int, int]
+    """Channels, height and width that the network sees."""
+    boxes: bool
+    """Whether it is known where the objects are."""
+
+    def __str__(self) -> str:
+        channels, height, width = self.image_shape
+        found = " × ".join(map(str, self.smallest))
+        if self.smallest != self.largest:
+            found += f" to {' × '.join(map(str, self.largest))}"
+        seen = "kept" if self.smallest == self.largest == (width, height) else f"seen at {width} × {height}"
+        names = list(self.classes.items())
+        shown = ", ".join(f"{name} {number:,}" for name, number in names[:12])
+        if len(names) > 12:
+            shown += f" and {len(names) - 12} more"
+        lines = {
+            "images": ", ".join(f"{self.images[split]:,} {split}" for split in SPLITS),
+            "classes": f"{len(names)}, with objects in training: {shown}",
+            "objects": ", ".join(
+                f"{number} in {n:,} images" for number, n in sorted(self.objects.items())[:12]
+            ),
+            "size": f"{found} pixels, {seen}; {'grey' if channels == 1 else 'colour'}",
+        }
+        if self.boxes:
+            lines["places"] = "known from boxes: shown to the network at first"
+        return "\n".join([f"Images of {self.root}", *(f"  {name:9}{text}" for name, text in lines.items())])
+
+
+@dataclass(frozen=True)
+class OwnResult:
+    """What came of training on a folder: the run's summary, and how the best weights do on the test images."""
+
+    weights: Path
+    """The folder of the best weights: `ocra predict IMAGE --weights …`."""
+    summary: dict[str, Any]
+    """What summary.json of the run holds."""
+    test: Evaluation
+
+    def __str__(self) -> str:
+        return f"{report(self.test)}\nWeights: {self.weights}"
+
+
+def train_folder(
+    root: str | Path,
+    out: str | Path | None = None,
+    *,
+    experiment: Experiment | None = None,
+    seed: int = 0,
+    images: int | None = None,
+    processes: int = 0,
+    device: str = "auto",
+    quiet: bool = False,
+    track: str | None = None,
+    **settings: Any,
+) -> OwnResult:
+    """Train on a folder of labelled images (see `ocra.data.labels` for the formats) and score on those held out.
+
+        result = ocra.train_folder("my-images", channels=1)
+        result.test.exact_error, result.weights
+
+    experiment: another recipe than `folder_experiment` would choose, as that function returns it.
+    seed, images, settings: as for that function; processes, device, quiet, track: as for `ocra.train`.
+    """
+    if experiment is not None:
+        task = experiment.task.to_dict()
+        settings = {name: task[name] for name in ("channels", "height", "width", "class_names")}
+    summary = summarise_folder(root, **settings)
+    chosen = experiment or folder_experiment(summary, seed=seed, images=images, **settings)
+    if not quiet:
+        print(summary)
+        print(_plan(chosen, processes), flush=True)
+    warn_of_trouble(summary)
+    folder = fresh_path(chosen.name) if out is None else Path(out)
+    run = train(chosen, folder, processes=processes, device=device, quiet=quiet, track=track)
+    result = OwnResult(folder / "weights" / "best", run, evaluate(folder / "weights" / "best", split="test"))
+    if not quiet:
+        print(result, flush=True)
+    return result
+
+
+def summarise_folder(root: str | Path, **settings: Any) -> FolderSummary:
+    """Look at a folder: its labels whole, and the size and colour of some of its images.
+
+    settings: of the folder task; a given height, width or number of channels is taken as it is.
+    """
+    labelled = read_labels(root, settings.get("class_names"))
+    rule, names = rule_of(labelled), settings.get("class_names") or names_of(labelled)
+    if len({tuple(sorted(image.labels)) for image in labelled}) == 1:
+        what = " ".join(labelled[0].labels) or "none"
+        raise OcraError(
+            f"All images of {root} have the same labels ({what}), so there is nothing to tell apart. Add images of "
+            "another class, or some that show nothing (no labels)."
+        )
+    sizes, colour = _look_at(Path(root).expanduser(), labelled)
+    scale = min(1.0, LARGEST_SIDE / max(max(size) for size in sizes))
+    width, height = (max(SMALLEST_SIDE, round(scale * max(side))) for side in zip(*sizes, strict=True))
+    shape = (
+        settings.get("channels") or (3 if colour else 1),
+        settings.get("height") or height,
+        settings.get("width") or width,
+    )
+    in_training = Counter(label for image in labelled if image.split == "train" for label in image.labels)
+    splits = Counter(image.split for image in labelled)
+    return FolderSummary(
+        root=str(root),
+        images={split: splits[split] for split in SPLITS},
+        classes={name: in_training[name] for name in names},
+        objects=dict(Counter(len(image.labels) for image in labelled)),
+        answer=rule,
+        smallest=min(sizes, key=lambda size: size[0] * size[1]),
+        largest=max(sizes, key=lambda size: size[0] * size[1]),
+        image_shape=shape,
+        boxes=all(image.boxes is not None for image in labelled),
+    )
+
+
+def _look_at(root: Path, labelled: list[LabelledImage]) -> tuple[list[tuple[int, int]], bool]:
+    """Width and height of some of the images, and whether any of them has colour."""
+    sizes, colour = [], False
+    for position in permutation(0, "looked at", len(labelled))[:LOOKED_AT]:
+        image = open_image(root, labelled[position])
+        sizes.append((image.width, image.height))
+        if image.pixels.ndim == 3 and not colour:
+            colour = bool(np.ptp(image.pixels, axis=2).mean() > GREY_ENOUGH)
+    return sizes, colour
+
+
+def folder_experiment(
+    folder: str | Path | FolderSummary, *, seed: int = 0, images: int | None = None, **settings: Any
+) -> Experiment:
+    """The recipe for a folder, chosen from what is in it.
+
+    images: how many to train on, counted with repetition; by default what the size of the folder asks for.
+    settings: of the folder task, such as channels=1, height=64, width=64, augment=False or flip=True.
+    """
+    summary = folder if isinstance(folder, FolderSummary) else summarise_folder(folder, **settings)
+    channels, height, width = summary.image_shape
+    task = FolderTask.Config(root=summary.root, **settings).fitted_to(summary.image_shape)
+    most = max(summary.objects)
+    seen = images or 60_000 + 20 * summary.images["train"]
+    supervised = summary.boxes and 0 < most <= MOST_OBJECTS
+    stage = Stage(
+        seen,
+        warmup_images=min(3_200, seen // 10),
+        ema_decay=0.998,
+        reconstruction=(10.0, 1.0),
+        cross_entropy=0.5,
+        over_count=1.0,
+        attention_supervision=(1.0, 0.0) if supervised else 0.0,
+    )
+    name = Path(summary.root).expanduser().resolve().name.strip(".") or "folder"
+    return Experiment(
+        name=name,
+        description="A folder of one's own",
+        seed=seed,
+        model=ModelConfig(
+            channels=channels,
+            height=height,
+            width=width,
+            classes=len(summary.classes),
+            glimpses=min(max(most + 1, 3), MOST_GLIMPSES),
+            glimpse_size=24,
+            hidden=256,
+        ),
+        task=task,
+        # Scores are rounded to counts, so each has to be near its count from both sides.
+        loss=LossConfig(normalise_scores=False, over_count_from=0.1),
+        stages=(stage,),
+        run=RunConfig(
+            report_every_images=max(64, seen // 40),
+            validate_every_images=max(64, seen // 20),
+            test_images=0,  # scored in full by the report
+        ),
+    )
+
+
+def _plan(experiment: Experiment, processes: int) -> str:
+    """What training will do, and about how long that will take here."""
+    model, train_images = experiment.model, len(make_task(experiment.task, "train"))
+    minutes = experiment.images * seconds_per_image(experiment) / (processes or cores()) / 60
+    augmented = "each time varied anew" if getattr(experiment.task, "augment", False) else "as they are"
+    return (
+        f"  plan     {experiment.images:,} images in {len(experiment.stages)} stage"
+        f"{'s' * (len(experiment.stages) > 1)}: each about {max(1, experiment.images // train_images)} times, "
+        f"{augmented}; {model.glimpses} glimpses;\n"
+        f"           about {_minutes(minutes)} on this machine"
+    )
+
+
+def _minutes(minutes: float) -> str:
+    return "a minute" if minutes < 1.5 else f"{minutes:.0f} minutes"
+
+
+def seconds_per_image(experiment: Experiment) -> float:
+    """CPU seconds that training takes for one image, measured on a few steps of one thread."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        model = build_model(experiment, fine_tune=False)
+        model.defer_weight_gradients = True
+        now = moment(experiment.stages, 0, experiment.model.glimpses)
+        batch = make_task(experiment.task, "train").batch(range(64))
+        weights = now.weights._replace(attention_supervision=0.0)
+        taken = []
+        for _ in range(3):
+            started = time.process_time()
+            trace = model(batch.images, attended=experiment.loss.needs_attended)
+            compute_losses(trace, batch, experiment.loss, weights).total.backward()
+            taken.append(time.process_time() - started)
+        return min(taken) / len(batch)
+    finally:
+        torch.set_num_threads(threads)
+
+
+def warn_of_trouble(summary: FolderSummary) -> None:
+    """Say in a sentence each what will keep a network from learning this folder well."""
+    rare = [name for name, number in summary.classes.items() if number < FEW_IMAGES]
+    if rare:
+        names = ", ".join(rare[:5]) + (f" and {len(rare) - 5} more" if len(rare) > 5 else "")
+        warnings.warn(
+            f"Training has fewer than {FEW_IMAGES} objects of {names}; more images would help most.",
+            stacklevel=3,
+        )
+    if max(summary.objects) >= MOST_GLIMPSES and summary.answer.repeats:
+        warnings.warn(
+            f"Some images show {max(summary.objects)} objects; the network counts up to about {MOST_GLIMPSES - 1}.",
+            stacklevel=3,
+        )
+    copies = copies_across_splits(summary)
+    if copies:
+        warnings.warn(
+            f"{copies} validation or test images are the same as training images, pixel by pixel: their error says "
+            "nothing about new images.",
+            stacklevel=3,
+        )
+
+
+def copies_across_splits(summary: FolderSummary) -> int:
+    """How many validation and test images are also training images, pixel by pixel."""
+    config = FolderTask.Config(root=summary.root, class_names=tuple(summary.classes), augment=False)
+    known: set[bytes] = set()
+    copies = 0
+    for split in SPLITS:
+        task = make_task(config.fitted_to(summary.image_shape), split)
+        batch = task.batch(range(len(task)))
+        shown = batch.images[batch.counts.sum(1) > 0]  # what shows nothing may well look the same
+        pixels = [image.numpy().tobytes() for image in shown]
+        copies += sum(image in known for image in pixels)
+        known.update(pixels if split == "train" else ())
+    return copies
+
+
+def report(test: Evaluation) -> str:
+    """How the network does on the images that were held out, in a few lines."""
+    figures, details = test.figures, test.details
+    low, high = figures["exact_error_interval"]
+    lines = [
+        f"Test: {figures['exact_error']:.1%} of {figures['n']:,} images wrong ({low:.1%} to {high:.1%})",
+        f"  objects  {figures['misses']:,} of {figures['objects']:,} missed, {figures['false_alarms']:,} named that "
+        f"are not there; precision {figures['precision']:.1%}, recall {figures['recall']:.1%}, "
+        f"d′ {figures['d_prime']:.2f}",
+    ]
+    if by_number := details.get("objects_in_image"):
+        parts = [f"{number}: {row['exact_error']:.1%} of {row['n']:,}" for number, row in by_number.items()]
+        lines.append(f"  wrong by number of objects  {', '.join(parts)}")
+    if mistaken := _confusions(details["confusion"]):
+        lines.append(f"  most mistaken  {', '.join(mistaken)}")
+    return "\n".join(lines)
+
+
+def _confusions(confusion: dict[str, Any], most: int = 5) -> list[str]:
+    """The most frequent mistakes: what was there, what was said, how often."""
+    pairs = [
+        (number, true, answered)
+        for true, row in zip(confusion["true"], confusion["counts"], strict=True)
+        for answered, number in zip(confusion["answered"], row, strict=True)
+        if true != answered and round(number)
+    ]
+    return [
+        f"{true} → {answered} {number:.0f}×" for number, true, answered in sorted(pairs, reverse=True)[:most]
+    ]

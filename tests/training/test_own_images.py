@@ -1,0 +1,163 @@
+"""Training on a folder of one's own: the recipe comes from the images, trouble is told in a sentence."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import ocra
+from ocra.cli.main import main
+from ocra.data.labels import read_labels
+from ocra.errors import OcraError
+from ocra.experiment import Experiment
+from ocra.training.own_images import (
+    copies_across_splits,
+    folder_experiment,
+    summarise_folder,
+    train_folder,
+    warn_of_trouble,
+)
+
+
+def write_folder(
+    root: Path, labels: list[str], size: tuple[int, int] = (30, 24), colour: bool = False, same: bool = False
+) -> Path:
+    """An image for each cell of labels, all different unless they are to be the same."""
+    root.mkdir(parents=True, exist_ok=True)
+    rng = np.random.default_rng(0)
+    rows = ["file,labels"]
+    for number, cell in enumerate(labels):
+        shape = (size[1], size[0], 3 if colour else 1)
+        pixels = np.full(shape, 90) if same else rng.integers(0, 256, shape)
+        Image.fromarray(np.broadcast_to(pixels, (size[1], size[0], 3)).astype(np.uint8)).save(
+            root / f"{number}.png"
+        )
+        rows.append(f"{number}.png,{cell}")
+    (root / "labels.csv").write_text("\n".join(rows) + "\n")
+    return root
+
+
+def small(experiment: Experiment) -> Experiment:
+    """The same recipe with a network that is trained in a second."""
+    model = replace(experiment.model, hidden=16, filters=4, primary_capsules=4, glimpse_size=8, write_size=8)
+    return replace(experiment, model=model, run=replace(experiment.run, compile=False)).scaled(256)
+
+
+@pytest.mark.parametrize(
+    ("size", "colour", "shape"),
+    [((30, 24), False, (1, 24, 30)), ((30, 24), True, (3, 24, 30)), ((400, 200), False, (1, 64, 128))],
+)
+def test_images_keep_their_size_up_to_a_limit_and_their_colour(
+    tmp_path: Path, size: tuple[int, int], colour: bool, shape: tuple[int, int, int]
+) -> None:
+    summary = summarise_folder(write_folder(tmp_path, ["cat", "dog"] * 5, size, colour))
+    assert summary.image_shape == shape
+    assert summary.largest == summary.smallest == size
+    assert folder_experiment(summary).model.image_shape == shape
+
+
+def test_given_settings_win(tmp_path: Path) -> None:
+    root = write_folder(tmp_path, ["cat", "dog"] * 5, colour=True)
+    experiment = folder_experiment(root, channels=1, height=20, width=20, flip=True, seed=3, images=500)
+    assert experiment.model.image_shape == (1, 20, 20) and experiment.seed == 3
+    assert experiment.stages[0].images == 500
+    assert experiment.task.to_dict()["flip"] and not folder_experiment(root).task.to_dict()["flip"]
+
+
+@pytest.mark.parametrize(("most", "glimpses"), [(1, 3), (4, 5), (20, 10)])
+def test_more_objects_get_more_glimpses(tmp_path: Path, most: int, glimpses: int) -> None:
+    root = write_folder(tmp_path, ["", " ".join(["cat"] * most)] * 5)
+    assert folder_experiment(root).model.glimpses == glimpses
+
+
+def test_the_recipe_counts_and_varies_the_images(tmp_path: Path) -> None:
+    experiment = folder_experiment(write_folder(tmp_path, ["cat", "cat cat", ""] * 4))
+    assert experiment.check() and experiment.fitted() == experiment
+    assert experiment.stages[0].over_count == 1.0 and experiment.loss.over_count_from < 0.5
+    assert experiment.task.to_dict()["augment"]
+
+
+def test_a_larger_folder_is_trained_longer(tmp_path: Path) -> None:
+    few = summarise_folder(write_folder(tmp_path, ["cat", "dog"] * 5))
+    many = replace(few, images={**few.images, "train": 50_000})
+    assert folder_experiment(few).images < folder_experiment(many).images
+
+
+def test_training_says_what_it_sees_and_how_it_went(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = write_folder(tmp_path / "pets", ["cat", "dog dog", ""] * 10)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        result = train_folder(root, tmp_path / "run", experiment=small(folder_experiment(root)), processes=1)
+    said = capsys.readouterr().out
+    assert "24 × 30" not in said and "30 × 24 pixels, kept; grey" in said and "plan " in said
+    assert "images wrong" in said and "d′" in said and "by number of objects" in said
+    assert result.test.figures["n"] == sum(image.split == "test" for image in read_labels(root))
+    model = ocra.OCRA.from_pretrained(result.weights)
+    assert model.info.class_names == ("cat", "dog") and model.info.answer == ocra.AnswerRule(
+        None, repeats=True
+    )
+
+
+def test_the_command_line_trains_a_folder(tmp_path: Path) -> None:
+    root = write_folder(tmp_path / "pets", ["cat", "dog"] * 10)
+    words = [
+        "train",
+        str(root),
+        "--images",
+        "128",
+        "--model.hidden",
+        "16",
+        "--run.no-compile",
+        "--task.height",
+        "20",
+    ]
+    assert main([*words, "--out", str(tmp_path / "run"), "--processes", "1", "--quiet"]) == 0
+    assert ocra.OCRA.from_pretrained(tmp_path / "run/weights/best").config.image_shape == (1, 20, 30)
+
+
+def test_a_name_that_is_neither_preset_nor_folder_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["train", str(tmp_path / "gone")]) == 2
+    assert "no folder of images of that name" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("cell", ["cat", ""])
+def test_images_that_are_all_labelled_alike_are_refused(tmp_path: Path, cell: str) -> None:
+    with pytest.raises(OcraError, match="nothing to tell apart"):
+        summarise_folder(write_folder(tmp_path, [cell] * 10))
+
+
+def test_one_class_that_may_be_missing_is_learnt(tmp_path: Path) -> None:
+    summary = summarise_folder(write_folder(tmp_path, ["cat", ""] * 10))
+    assert summary.objects == {0: 10, 1: 10} and folder_experiment(summary).model.classes == 1
+
+
+def test_classes_with_few_images_are_named(tmp_path: Path) -> None:
+    summary = summarise_folder(write_folder(tmp_path, [f"class{number % 50}" for number in range(150)]))
+    assert len(summary.classes) == 50 and all(summary.images.values())
+    with pytest.warns(UserWarning, match=r"fewer than 20 objects of class0, .* and 45 more"):
+        warn_of_trouble(summary)
+
+
+def test_copies_of_training_images_are_told(tmp_path: Path) -> None:
+    different = summarise_folder(write_folder(tmp_path / "different", ["cat", "dog"] * 10))
+    assert copies_across_splits(different) == 0
+    same = summarise_folder(write_folder(tmp_path / "same", ["cat", "dog"] * 10, same=True))
+    assert copies_across_splits(same) == same.images["validation"] + same.images["test"]
+    with pytest.warns(UserWarning, match="are the same as training images"):
+        warn_of_trouble(same)
+
+
+def test_an_unreadable_image_is_named(tmp_path: Path) -> None:
+    root = write_folder(tmp_path, ["cat", "dog"] * 5)
+    (root / "3.png").write_bytes(b"\x89PNG broken")
+    with pytest.raises(OcraError, match=r"labels\.csv line 5: 3\.png is not an image"):
+        summarise_folder(root)
