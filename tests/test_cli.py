@@ -14,7 +14,7 @@ import torch
 from PIL import Image
 
 import ocra
-from ocra.cli.main import COMMANDS, columns, lesion_of, main, overview, whole_number
+from ocra.cli.main import COMMANDS, OVERVIEW, columns, lesion_of, main, whole_number
 from ocra.config import ModelConfig
 from ocra.files import csv_cell
 from ocra.model.ocra import OCRA
@@ -53,7 +53,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_the_package_can_be_run_as_a_module() -> None:
     done = subprocess.run([sys.executable, "-m", "ocra", "--help"], capture_output=True, text=True)
-    assert done.returncode == 0 and done.stdout.strip() == overview().strip()
+    assert done.returncode == 0 and done.stdout.strip() == OVERVIEW
 
 
 def test_public_names_exist() -> None:

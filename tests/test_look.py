@@ -11,7 +11,7 @@ from PIL import Image
 from tiny import ink_picture, tiny_model, tiny_weights
 
 import ocra
-from ocra.cli.look import main
+from ocra.cli.main import run
 from ocra.errors import OcraError, UsageError
 from ocra.images.fitting import prepare
 from ocra.images.reading import read_image
@@ -184,7 +184,7 @@ def weights(tmp_path_factory):
 @pytest.mark.parametrize("ending", ["png", "svg", "pdf", "gif", "webp"])
 def test_the_ending_says_what_is_written(ending, weights, tmp_path, capsys):
     out = tmp_path / f"figure.{ending}"
-    main(["--task", "multimnist", "--index", "7", "--weights", weights, "--out", str(out)])
+    run("look", ["--task", "multimnist", "--index", "7", "--weights", weights, "--out", str(out)])
     starts = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF", "gif": b"GIF8", "webp": b"RIFF"}
     assert out.read_bytes().startswith(starts[ending])
     if ending in ("gif", "webp"):
@@ -194,13 +194,16 @@ def test_the_ending_says_what_is_written(ending, weights, tmp_path, capsys):
 
 def test_a_figure_is_the_same_file_each_time(weights, tmp_path, capsys):
     for name in ("a.svg", "b.svg"):
-        main(["--task", "multimnist", "--weights", weights, "--out", str(tmp_path / name)])
+        run("look", ["--task", "multimnist", "--weights", weights, "--out", str(tmp_path / name)])
     assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
 
 
 def test_only_errors_are_shown_when_asked(weights, tmp_path, capsys):
     out = tmp_path / "grid.png"
-    main(["--task", "multimnist", "--grid", "4", "--errors-only", "--weights", weights, "--out", str(out)])
+    run(
+        "look",
+        ["--task", "multimnist", "--grid", "4", "--errors-only", "--weights", weights, "--out", str(out)],
+    )
     said = capsys.readouterr().out
     assert "4 images" in said and "4 of them wrong" in said and said.count("taken for") == 4
     assert min(Image.open(out).size) > 300
@@ -233,7 +236,7 @@ def test_look_takes_images_of_a_task_and_draws_nothing_without_a_file(weights):
 def test_impossible_wishes_are_refused(arguments, error, weights, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(error):
-        main([*arguments, "--weights", weights])
+        run("look", [*arguments, "--weights", weights])
 
 
 def test_an_image_is_not_replaced_by_its_figure(weights, tmp_path):
@@ -241,7 +244,7 @@ def test_an_image_is_not_replaced_by_its_figure(weights, tmp_path):
     Image.effect_noise((60, 60), 90).save(image)
     before = image.read_bytes()
     with pytest.raises(UsageError, match="is the image itself"):
-        main([str(image), "--weights", weights, "--out", str(image)])
+        run("look", [str(image), "--weights", weights, "--out", str(image)])
     with pytest.raises(UsageError, match="is the image itself"):
         ocra.look(weights, image, f"{tmp_path}/../{tmp_path.name}/photo.png")
     assert image.read_bytes() == before
@@ -250,12 +253,14 @@ def test_an_image_is_not_replaced_by_its_figure(weights, tmp_path):
 def test_a_blank_image_or_a_folder_is_not_guessed_at(weights, tmp_path):
     Image.new("L", (60, 60), 255).save(tmp_path / "blank.png")
     for act in (
-        lambda: main([str(tmp_path / "blank.png"), "--weights", weights, "--out", str(tmp_path / "x.png")]),
+        lambda: run(
+            "look", [str(tmp_path / "blank.png"), "--weights", weights, "--out", str(tmp_path / "x.png")]
+        ),
         lambda: ocra.look(weights, tmp_path / "blank.png", tmp_path / "x.png"),
         lambda: ocra.predict(weights, tmp_path / "blank.png"),
     ):
         with pytest.raises(OcraError, match=r"blank\.png is one even tone"):
             act()
     with pytest.raises(OcraError, match=r"is a folder; give one of the images in it"):
-        main([str(tmp_path), "--weights", weights, "--out", str(tmp_path / "x.png")])
+        run("look", [str(tmp_path), "--weights", weights, "--out", str(tmp_path / "x.png")])
     assert not (tmp_path / "x.png").exists()

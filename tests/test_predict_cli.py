@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 from tiny import ink_picture, tiny_weights
 
-from ocra.cli.predict import main
+from ocra.cli.main import run
 from ocra.errors import OcraError, UsageError
 
 
@@ -26,7 +26,7 @@ def lines(capsys):
 
 
 def test_json_is_one_line_for_each_image_with_agreed_names(folder, capsys):
-    main(["good.png", "--weights", "weights", "--json"])
+    run("predict", ["good.png", "--weights", "weights", "--json"])
     (line,) = lines(capsys)
     assert list(line) == ["file", "objects", "scores", "glimpses"]
     assert line["file"] == "good.png"
@@ -40,7 +40,7 @@ def test_json_is_one_line_for_each_image_with_agreed_names(folder, capsys):
 
 def test_other_images_are_still_recognised_after_a_bad_one(folder, capsys):
     with pytest.raises(OcraError, match=r"2 of 4 images"):
-        main(["missing.png", "good.png", "bad.png", "good.png", "--weights", "weights", "--json"])
+        run("predict", ["missing.png", "good.png", "bad.png", "good.png", "--weights", "weights", "--json"])
     found = lines(capsys)
     assert [line["file"] for line in found] == ["missing.png", "good.png", "bad.png", "good.png"]
     assert ["error" in line for line in found] == [True, False, True, False]
@@ -48,7 +48,7 @@ def test_other_images_are_still_recognised_after_a_bad_one(folder, capsys):
 
 
 def test_people_get_a_line_with_objects_and_confidence(folder, capsys):
-    main(["good.png", "--weights", "weights", "--explain"])
+    run("predict", ["good.png", "--weights", "weights", "--explain"])
     said = capsys.readouterr().out
     assert said.startswith("good.png: ") and "confidence" in said
     assert "inverted (the border is light)" in said
@@ -58,13 +58,13 @@ def test_folders_and_patterns_are_taken(folder, capsys):
     (folder / "more").mkdir()
     ink_picture().save(folder / "more/a.png")
     ink_picture().save(folder / "more/b.jpg")
-    main(["more", "more/*.jpg", "--weights", "weights", "--json"])
+    run("predict", ["more", "more/*.jpg", "--weights", "weights", "--json"])
     assert [line["file"] for line in lines(capsys)] == ["more/a.png", "more/b.jpg", "more/b.jpg"]
 
 
 def test_standard_input_is_read(folder, capsys, monkeypatch):
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO((folder / "good.png").read_bytes())))
-    main(["-", "--weights", "weights", "--json"])
+    run("predict", ["-", "--weights", "weights", "--json"])
     (line,) = lines(capsys)
     assert line["file"] == "-" and line["objects"]
 
@@ -72,7 +72,7 @@ def test_standard_input_is_read(folder, capsys, monkeypatch):
 def test_figures_are_saved_under_the_names_of_the_images(folder, capsys):
     (folder / "other").mkdir()
     ink_picture().save(folder / "other/good.png")
-    main(["good.png", "other/good.png", "--weights", "weights", "--save", "out"])
+    run("predict", ["good.png", "other/good.png", "--weights", "weights", "--save", "out"])
     names = sorted(path.name for path in (folder / "out").iterdir())
     assert names == ["good-2-look.png", "good-2-steps.png", "good-look.png", "good-steps.png"]
     for name in names:
@@ -84,7 +84,7 @@ def test_figures_never_replace_images_or_each_other(folder, capsys):
     for name in ("a", "a-look", "a-steps"):
         ink_picture().save(folder / f"own/{name}.png")
     before = {path: path.read_bytes() for path in (folder / "own").iterdir()}
-    main(["own", "--weights", "weights", "--save", "own"])
+    run("predict", ["own", "--weights", "weights", "--save", "own"])
     assert all(path.read_bytes() == content for path, content in before.items())
     made = {path.name for path in (folder / "own").iterdir()} - {path.name for path in before}
     assert made == {
@@ -96,31 +96,33 @@ def test_figures_never_replace_images_or_each_other(folder, capsys):
 def test_figures_of_an_earlier_run_are_no_images(folder, capsys, save):
     (folder / "bad.png").unlink()
     for _ in range(2):
-        main([".", "--weights", "weights", "--save", save, "--json"])
+        run("predict", [".", "--weights", "weights", "--save", save, "--json"])
     assert [line["file"] for line in lines(capsys)] == ["good.png"] * 2
     assert sorted(path.name for path in (folder / save).glob("*-*.png")) == [
         "good-look.png",
         "good-steps.png",
     ]
-    main([f"{save}/good-look.png", "--weights", "weights", "--save", save, "--json"])  # named, so it is meant
+    run(
+        "predict", [f"{save}/good-look.png", "--weights", "weights", "--save", save, "--json"]
+    )  # named, so it is meant
     assert [line["file"] for line in lines(capsys)] == [f"{save}/good-look.png"]
 
 
 def test_names_with_dollars_are_drawn(folder, capsys):
     ink_picture().save(folder / "from $5_ to $^6.png")
-    main(["from $5_ to $^6.png", "--weights", "weights", "--save", "out"])
+    run("predict", ["from $5_ to $^6.png", "--weights", "weights", "--save", "out"])
     assert (folder / "out/from $5_ to $^6-look.png").is_file()
 
 
 def test_a_blank_image_is_not_guessed_at(folder, capsys):
     Image.new("L", (60, 60), 255).save("blank.png")
     with pytest.raises(OcraError):
-        main(["blank.png", "--weights", "weights"])
+        run("predict", ["blank.png", "--weights", "weights"])
     assert "blank.png is one even tone" in capsys.readouterr().err
 
 
 def test_no_image_and_no_weights_are_said(folder):
     with pytest.raises(UsageError, match="at least one image"):
-        main(["--weights", "weights"])
+        run("predict", ["--weights", "weights"])
     with pytest.raises(OcraError, match="nowhere"):
-        main(["good.png", "--weights", "nowhere"])
+        run("predict", ["good.png", "--weights", "nowhere"])

@@ -9,7 +9,7 @@ import pytest
 from tiny import SMALL
 
 import ocra
-from ocra.cli.report import main
+from ocra.cli.main import run as run_command
 from ocra.errors import OcraError, UsageError
 from ocra.training.trainer import LOSSES
 from ocra.viz.curves import Curve, draw_curves
@@ -37,7 +37,7 @@ def run(tmp_path_factory):
 @pytest.fixture(scope="module")
 def text(run):
     out = run.parent / "report.html"
-    main([str(run), "--out", str(out), "--images", "64"])
+    run_command("report", [str(run), "--out", str(out), "--images", "64"])
     return out.read_text("utf-8")
 
 
@@ -108,7 +108,7 @@ def test_a_run_that_goes_on_gets_a_page_too(run, tmp_path):
     folder.mkdir()
     for name in ("config.json", "log.jsonl"):
         (folder / name).write_text((run / name).read_text("utf-8"), "utf-8")
-    main([str(folder), "--out", str(tmp_path / "r.html")])
+    run_command("report", [str(folder), "--out", str(tmp_path / "r.html")])
     text = (tmp_path / "r.html").read_text("utf-8")
     assert "not finished" in text and "Final figures" not in text
 
@@ -121,15 +121,15 @@ def test_data_that_is_missing_costs_only_what_needs_it(run, tmp_path, monkeypatc
     (folder / "config.json").write_text(json.dumps(config), "utf-8")
     (folder / "log.jsonl").write_text((run / "log.jsonl").read_text("utf-8"), "utf-8")
     (folder / "weights").symlink_to(run / "weights")
-    main([str(folder), "--out", str(tmp_path / "r.html")])
+    run_command("report", [str(folder), "--out", str(tmp_path / "r.html")])
     assert "They could not be shown" in (tmp_path / "r.html").read_text("utf-8")
 
 
 def test_what_is_no_run_is_refused(tmp_path):
     with pytest.raises(OcraError, match="holds no run"):
-        main([str(tmp_path), "--out", str(tmp_path / "r.html")])
+        run_command("report", [str(tmp_path), "--out", str(tmp_path / "r.html")])
     with pytest.raises(UsageError):
-        main([str(tmp_path), "--out", str(tmp_path / "r.pdf")])
+        run_command("report", [str(tmp_path), "--out", str(tmp_path / "r.pdf")])
 
 
 def test_a_curve_that_falls_to_zero_keeps_its_name_on_a_logarithmic_axis() -> None:

@@ -9,7 +9,7 @@ from PIL import Image
 from tiny import centroid, dot_picture, tiny_model, tiny_weights
 
 import ocra
-from ocra.cli.scanpath import main
+from ocra.cli.main import run
 from ocra.errors import OcraError, UsageError
 from ocra.lab.scanpaths import Scanpath, save_npz, to_csv, to_tsv
 from ocra.model.trace import Windows
@@ -49,7 +49,7 @@ def task_arguments(weights, out, number=3):
 
 
 def test_the_table_has_a_row_for_each_glimpse(weights, tmp_path, capsys):
-    main(task_arguments(weights, tmp_path / "paths.csv"))
+    run("scanpath", task_arguments(weights, tmp_path / "paths.csv"))
     rows = rows_of((tmp_path / "paths.csv").read_text("utf-8"))
     names = ["image", "step", "x", "y", "stride", "sigma", "width", "winner", "length"]
     assert list(rows[0]) == names + [f"length_{k}" for k in range(10)]
@@ -61,7 +61,7 @@ def test_the_table_has_a_row_for_each_glimpse(weights, tmp_path, capsys):
 
 
 def test_multimatch_gets_a_file_for_each_scanpath(weights, tmp_path):
-    main([*task_arguments(weights, tmp_path / "paths.tsv"), "--duration", "0.3"])
+    run("scanpath", [*task_arguments(weights, tmp_path / "paths.tsv"), "--duration", "0.3"])
     files = sorted(tmp_path.glob("paths*.tsv"))
     assert len(files) == 3
     table = np.genfromtxt(files[0], delimiter="\t", names=True)
@@ -70,12 +70,12 @@ def test_multimatch_gets_a_file_for_each_scanpath(weights, tmp_path):
 
 
 def test_one_scanpath_for_multimatch_gets_the_name_that_was_asked_for(weights, tmp_path):
-    main(task_arguments(weights, tmp_path / "paths.tsv", number=1))
+    run("scanpath", task_arguments(weights, tmp_path / "paths.tsv", number=1))
     assert [file.name for file in tmp_path.glob("*.tsv")] == ["paths.tsv"]
 
 
 def test_pysaliency_gets_the_arrays_it_asks_for(weights, tmp_path):
-    main(task_arguments(weights, tmp_path / "paths.npz"))
+    run("scanpath", task_arguments(weights, tmp_path / "paths.npz"))
     with np.load(tmp_path / "paths.npz") as data:
         assert set(data) == {"xs", "ys", "ts", "ns", "subjects", "files", "images"}
         assert data["xs"].shape == data["ys"].shape == data["ts"].shape == (3, 3)
@@ -88,7 +88,7 @@ def test_pysaliency_gets_the_arrays_it_asks_for(weights, tmp_path):
 
 def test_pictures_of_ones_own_are_named_not_copied(weights, tmp_path):
     dot_picture((100, 80), (30, 30), 10).save(tmp_path / "dot.png")
-    main([str(tmp_path / "dot.png"), "--weights", weights, "--out", str(tmp_path / "paths.npz")])
+    run("scanpath", [str(tmp_path / "dot.png"), "--weights", weights, "--out", str(tmp_path / "paths.npz")])
     with np.load(tmp_path / "paths.npz") as data:
         assert "images" not in data and data["files"].tolist() == [str(tmp_path / "dot.png")]
 
@@ -114,7 +114,7 @@ def test_a_broken_picture_does_not_stop_the_others(weights, tmp_path, capsys):
     out = tmp_path / "paths.csv"
     names = [str(tmp_path / f"{name}.png") for name in ("bad", "blank", "good")]
     with pytest.raises(OcraError, match="2 of 3 images"):
-        main([*names, "--weights", weights, "--out", str(out)])
+        run("scanpath", [*names, "--weights", weights, "--out", str(out)])
     assert {row["image"] for row in rows_of(out.read_text("utf-8"))} == {str(tmp_path / "good.png")}
     assert "bad.png" in capsys.readouterr().err
 
@@ -125,11 +125,11 @@ def test_a_broken_picture_does_not_stop_the_others(weights, tmp_path, capsys):
 )
 def test_impossible_wishes_are_refused(arguments, weights):
     with pytest.raises(UsageError):
-        main([*arguments, "--weights", weights])
+        run("scanpath", [*arguments, "--weights", weights])
 
 
 def test_the_library_does_what_the_command_does(weights, tmp_path):
-    main(task_arguments(weights, tmp_path / "a.csv"))
+    run("scanpath", task_arguments(weights, tmp_path / "a.csv"))
     task = ocra.MultiMNIST(split="test", digits="glyphs")
     paths = ocra.scanpath(weights, task, tmp_path / "b.csv", number=3)
     assert len(paths) == 3 and (tmp_path / "a.csv").read_text() == (tmp_path / "b.csv").read_text()

@@ -41,8 +41,8 @@ class Slow(MultiMNIST):
         while not Path(sys.argv[1] + ".read").exists():
             time.sleep(0.05)
         super().__init__(*args, **settings)
-from ocra.cli.app import main
-main(sys.argv[2:])
+from ocra.cli.main import run
+run("app", sys.argv[2:])
 """
 
 

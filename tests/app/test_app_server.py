@@ -7,7 +7,7 @@ import pytest
 
 from ocra.app.server import address, free_port, known_names
 from ocra.app.uploads import KEPT_SECONDS, MB, Uploads
-from ocra.cli.app import main
+from ocra.cli.main import run
 from ocra.errors import OcraError, UsageError
 
 
@@ -40,12 +40,12 @@ def test_page_open_to_the_network_is_still_at_this_machine():
 
 def test_weights_that_are_not_there_are_named(tmp_path):
     with pytest.raises(OcraError, match="nowhere"):
-        main(["--weights", str(tmp_path / "nowhere")])
+        run("app", ["--weights", str(tmp_path / "nowhere")])
 
 
 def test_help_shows_an_example(capsys):
     with pytest.raises(SystemExit) as ended:
-        main(["--help"])
+        run("app", ["--help"])
     assert ended.value.code == 0
     assert "ocra app --open" in capsys.readouterr().out
 

@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.needs("ray"), pytest.mark.slow, pytest.mark.timeout(18
 
 
 def test_an_address_nobody_answers_at_is_told_at_once() -> None:
-    from ocra.reproduce.cluster import join
+    from ocra.reproduce.runner import join
 
     with pytest.raises(OcraError, match=r"no Ray cluster at 127\.0\.0\.1:1:"):
         join("127.0.0.1:1")
@@ -70,7 +70,7 @@ def kill_once_it_has_saved(folder: Path, killed: list[int]) -> None:
 
 @pytest.mark.needs("locks")
 def test_all_runs_end_even_if_a_worker_is_killed(two_workers: Any, tmp_path: Path) -> None:
-    from ocra.reproduce.cluster import run_side_by_side
+    from ocra.reproduce.runner import run_side_by_side
 
     slow = tiny(2, images=4_800, checkpoint_minutes=1e-3, validate_every_images=10**9)
     runs = {**tiny(1, images=320), **slow}
@@ -90,7 +90,7 @@ def test_all_runs_end_even_if_a_worker_is_killed(two_workers: Any, tmp_path: Pat
 
 
 def test_a_run_that_cannot_be_made_is_told_and_the_others_end(two_workers: Any, tmp_path: Path) -> None:
-    from ocra.reproduce.cluster import run_side_by_side
+    from ocra.reproduce.runner import run_side_by_side
 
     runs = {**tiny(1, images=64), **tiny(2, images=64)}
     blocked, other = runs

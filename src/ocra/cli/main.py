@@ -14,6 +14,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal, Optional, TypeVar, get_type_hints
 
@@ -29,90 +30,94 @@ Device = Literal["cpu", "cuda", "mps"]
 Split = Literal["train", "validation", "test"]
 Result = TypeVar("Result")
 
-COMMANDS: dict[str, tuple[str, str]] = {
-    "demo": ("demo", "see it work: recognise test digits with shipped weights"),
-    "predict": ("predict", "say what is in images"),
-    "look": ("look", "draw where the model looks and what it makes of it"),
-    "scanpath": ("scanpath", "write down where the model looks, as a table"),
-    "app": ("app", "open a local web page to draw, look and compare"),
-    "train": ("train", "train a preset or a task of your own, to evaluated weights"),
-    "evaluate": ("evaluate", "score weights: exact error, per-object error, confusions"),
-    "report": ("report", "make one web page of a training run"),
-    "presets": ("presets", "list the experiments of the paper, or show one whole"),
-    "reproduce": ("reproduce", "run every row of a table of the paper, write the results"),
-    "bench": ("bench", "measure speed and memory on this machine"),
-    "data": ("data", "get data sets, check them, look at their images"),
-    "import-authors": ("import_authors", "turn a checkpoint of the paper's authors into ours"),
+COMMANDS = {
+    "demo": ("demo.demo", "see it work: recognise test digits with shipped weights"),
+    "predict": ("look.predict", "say what is in images"),
+    "look": ("look.look", "draw where the model looks and what it makes of it"),
+    "scanpath": ("look.scanpath", "write down where the model looks, as a table"),
+    "app": ("demo.app", "open a local web page to draw, look and compare"),
+    "train": ("train.main", "train a preset or a task of your own, to evaluated weights"),
+    "evaluate": ("measure.evaluate", "score weights: exact error, per-object error, confusions"),
+    "report": ("look.report", "make one web page of a training run"),
+    "presets": ("presets.presets", "list the experiments of the paper, or show one whole"),
+    "reproduce": ("reproduce.main", "run every row of a table of the paper, write the results"),
+    "bench": ("measure.bench", "measure speed and memory on this machine"),
+    "data": ("data.main", "get data sets, check them, look at their images"),
+    "import-authors": ("presets.import_authors", "turn a checkpoint of the paper's authors into ours"),
 }
-"""Each command with its module in `ocra.cli` and a line of help. A module has `main(args)`."""
+"""Each command with its function in `ocra.cli` and a line of help. A function called main parses its words itself."""
 
 LONG = ("train", "reproduce")
 """Commands that have not done their work if they end before their output does."""
+
+_LINES = "\n".join(f"  {name:16}{text}" for name, (_, text) in COMMANDS.items())
+OVERVIEW = f"""usage: ocra COMMAND [OPTIONS]
+
+OCRA: object-centric recurrent attention. Recognises several objects in an image
+by looking at it in a few glimpses, and shows where it looked.
+
+commands:
+{_LINES}
+
+  ocra COMMAND --help explains a command and gives an example.
+  ocra --version      says which version this is.
+
+example: ocra predict photo.png"""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code: 0 done, 1 failed, 2 asked for wrongly, 130 interrupted."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     if not words or words[0] in ("-h", "--help", "help"):
-        print(overview())
+        print(OVERVIEW)
         return 0 if words else 2
     if words[0] in ("-V", "--version"):
         from ocra import __version__
 
         print(f"ocra {__version__}")
         return 0
-    return guarded(lambda: _run(words[0], words[1:]), long=words[0] in LONG)
-
-
-def guarded(action: Callable[[], int | None], long: bool = False) -> int:
-    """Do something for a person at a terminal: the exit code, after one sentence about what went wrong, if it did."""
     warnings.showwarning = _show_warning
     try:
-        return int(action() or 0)
-    except UsageError as error:
-        return _fail(error, 2)
-    except OcraError as error:
-        return _fail(error, 1)
+        run(words[0], words[1:])
+        return 0
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:  # the reader of our output (head, less) has had enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1 if long else 0
+        return 1 if words[0] in LONG else 0
+    except OcraError as error:
+        show_error(error)
+        return 2 if isinstance(error, UsageError) else 1
     except MemoryError as error:
         detail = f": {error}" if str(error) else ""
-        return _fail(OcraError(f"There is not enough memory for this{detail}. Ask for less at once."), 1)
+        show_error(f"There is not enough memory for this{detail}. Ask for less at once.")
     except OSError as error:  # a full disk, a folder that may not be written to
         where = f"{error.filename}: " if error.filename else ""
-        return _fail(OcraError(f"{where}{error.strerror or error}."), 1)
+        show_error(f"{where}{error.strerror or error}.")
+    return 1
 
 
-def _run(command: str, words: list[str]) -> int:
-    """Import the module of a command and let it parse and do what the words say."""
+def run(command: str, words: Sequence[str]) -> None:
+    """Import the function of a command and call it with what the words say; errors are raised."""
     if command not in COMMANDS:
         raise UsageError(f"There is no command '{command}'; 'ocra --help' lists them.")
-    module = importlib.import_module(f".{COMMANDS[command][0]}", __package__)
-    return int(module.main(words) or 0)
+    module, _, name = COMMANDS[command][0].partition(".")
+    function = getattr(importlib.import_module(f"ocra.cli.{module}"), name)
+    if name == "main":
+        function(list(words))
+    else:
+        parse(function, words, f"ocra {command}")
 
 
-def overview() -> str:
-    """The help of the whole program, on one screen."""
-    lines = [f"  {name:16}{text}" for name, (_, text) in COMMANDS.items()]
-    return "\n".join(
-        [
-            "usage: ocra COMMAND [OPTIONS]",
-            "",
-            "OCRA: object-centric recurrent attention. Recognises several objects in an image",
-            "by looking at it in a few glimpses, and shows where it looked.",
-            "",
-            "commands:",
-            *lines,
-            "",
-            "  ocra COMMAND --help explains a command and gives an example.",
-            "  ocra --version      says which version this is.",
-            "",
-            "example: ocra predict photo.png",
-        ]
-    )
+def show_error(error: OcraError | str) -> None:
+    """One sentence on standard error; names in it come from files of anybody."""
+    print("\n".join(map(printable, f"error: {error}".split("\n"))), file=sys.stderr, flush=True)
+
+
+def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
+    """Warnings are sentences for a person as well, without the line of code they come from."""
+    with suppress(OSError):
+        print(printable(f"warning: {message}"), file=sys.stderr)
 
 
 def parse(
@@ -180,6 +185,25 @@ def task_settings(words: Sequence[str]) -> type:
     )
 
 
+@dataclass(frozen=True)
+class Interventions:
+    """What is done to the model while it looks."""
+
+    glimpses: int | None = None
+    """Number of glimpses, if not the one the model was trained with."""
+    until: float | None = None
+    """Stop at an image once its answer is so far ahead of the next class, in capsule lengths (0.5, say)."""
+    routings: int | None = None
+    """Number of routings, if not the model's own."""
+    lesion: tuple[str, ...] = ()
+    """Parts to silence: encoder-memory, decoder-memory, feedback, or numbers of object capsules."""
+
+    def given(self) -> dict[str, Any]:
+        """Those that were asked for, as arguments of `OCRA.forward`."""
+        values = {**vars(self), "lesion": lesion_of(self.lesion)}
+        return {name: value for name, value in values.items() if value is not None}
+
+
 def lesion_of(words: Sequence[str]) -> Lesion | None:
     """The lesion that words such as encoder-memory, feedback or 3 (an object capsule) stand for."""
     from ocra.model.interventions import Lesion
@@ -204,11 +228,11 @@ def whole_number(text: str) -> int:
         return int(number)
 
 
-def columns(rows: Iterable[Sequence[str]], titles: Sequence[str] = ()) -> str:
+def columns(rows: Iterable[Sequence[str]], titles: Sequence[str]) -> str:
     """Rows as text in aligned columns, the first one to the left; as wide as its content, whatever the terminal."""
     from rich.cells import cell_len
 
-    lines = [[printable(cell) for cell in row] for row in ([titles] if titles else []) + list(rows)]
+    lines = [[printable(cell) for cell in row] for row in (titles, *rows)]
     widths = [max(map(cell_len, column)) for column in zip(*lines, strict=True)]
 
     def pad(k: int, cell: str) -> str:
@@ -216,19 +240,3 @@ def columns(rows: Iterable[Sequence[str]], titles: Sequence[str] = ()) -> str:
         return space + cell if k else cell + space
 
     return "\n".join("  ".join(pad(k, cell) for k, cell in enumerate(row)).rstrip() for row in lines)
-
-
-def _fail(error: OcraError, code: int) -> int:
-    show_error(error)
-    return code
-
-
-def show_error(error: OcraError) -> None:
-    """One sentence on standard error; names in it come from files of anybody."""
-    print("\n".join(map(printable, f"error: {error}".split("\n"))), file=sys.stderr, flush=True)
-
-
-def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
-    """Warnings are sentences for a person as well, without the line of code they come from."""
-    with suppress(OSError):
-        print(printable(f"warning: {message}"), file=sys.stderr)

@@ -1,25 +1,26 @@
-"""ocra presets: the experiments of the paper, by name."""
+"""ocra presets and ocra import-authors: the experiments of the paper, and the weights its authors made of them."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
-from typing import Annotated, Any, Literal
+from pathlib import Path
+from typing import Annotated, Literal
 
 import torch
-from rich.console import Console
-from rich.table import Table
-from tyro.conf import Positional, arg
+from tyro.conf import arg
 
-from ocra.cli.main import parse
 from ocra.config import ModelConfig
+from ocra.errors import OcraError
 from ocra.experiment import Experiment
+from ocra.model import weights
 from ocra.model.ocra import OCRA
-from ocra.presets import PRESETS, preset
+from ocra.presets import PRESETS
+from ocra.presets import preset as find_preset
 
 
 def presets(
-    name: Positional[str] = "",
+    name: str = "",
     /,
     recipe: Literal["default", "paper"] = "default",
     as_json: Annotated[bool, arg(name="json")] = False,
@@ -33,16 +34,17 @@ def presets(
         recipe: With our settings of training, or the paper's.
         as_json: Print JSON.
     """
-    chosen = [preset(name, recipe)] if name else [preset(each, recipe) for each in PRESETS]
+    chosen = {each: find_preset(each, recipe) for each in ([name] if name else PRESETS)}
+    counts = {each: parameter_count(experiment.model) for each, experiment in chosen.items()}
     if as_json:
-        described = [
-            {"parameters": parameter_count(experiment.model), **experiment.to_dict()} for experiment in chosen
-        ]
-        print(json.dumps(described[0] if name else described, indent=2))
+        shown = [{"parameters": counts[each], **experiment.to_dict()} for each, experiment in chosen.items()]
+        print(json.dumps(shown[0] if name else shown, indent=2))
     elif name:
-        _show(chosen[0])
+        _show(chosen[name], counts[name])
     else:
-        _list(chosen)
+        print(f"{'preset':26}{'parameters':>10}  {'paper’s error %':17}what it is")
+        for each, experiment in chosen.items():
+            print(f"{each:26}{counts[each]:10,}  {experiment.paper_error:17}{experiment.description}")
 
 
 def parameter_count(config: ModelConfig) -> int:
@@ -51,44 +53,40 @@ def parameter_count(config: ModelConfig) -> int:
         return OCRA(config).parameter_count
 
 
-def _list(experiments: list[Experiment]) -> None:
-    table = Table(box=None, pad_edge=False)
-    for title in ("preset", "parameters", "paper's error %", "what it is"):
-        table.add_column(title, justify="right" if title == "parameters" else "left")
-    for experiment in experiments:
-        table.add_row(
-            experiment.name,
-            f"{parameter_count(experiment.model):,}",
-            experiment.paper_error,
-            experiment.description,
-        )
-    Console(highlight=False).print(table)
-
-
-def _show(experiment: Experiment) -> None:
+def _show(experiment: Experiment, parameters: int) -> None:
     """All options of one experiment, as they are written on the command line of `ocra train`."""
-    console = Console(highlight=False, soft_wrap=True)
-    console.print(f"[bold]{experiment.name}[/]: {experiment.description}.")
-    console.print(
-        f"{parameter_count(experiment.model):,} parameters; exact error in the paper: {experiment.paper_error} %."
-    )
-    console.print(f"seed = {experiment.seed}\ninit = {experiment.init}")
+    print(f"{experiment.name}: {experiment.description}.")
+    print(f"{parameters:,} parameters; exact error in the paper: {experiment.paper_error} %.")
+    print(f"seed = {experiment.seed}\ninit = {experiment.init}")
     parts = {name: getattr(experiment, name) for name in ("model", "task", "loss", "run")}
+    parts |= {f"stages.{number}": stage for number, stage in enumerate(experiment.stages)}
     for name, part in parts.items():
-        console.print()
-        _print_fields(console, name, part)
-    for number, stage in enumerate(experiment.stages):
-        console.print()
-        _print_fields(console, f"stages.{number}", stage)
+        print()
+        for field in dataclasses.fields(part):
+            value = getattr(part, field.name)
+            print(f"{name}.{field.name} = {' '.join(map(str, value)) if isinstance(value, tuple) else value}")
 
 
-def _print_fields(console: Console, prefix: str, part: Any) -> None:
-    for item in dataclasses.fields(part):
-        value = getattr(part, item.name)
-        shown = " ".join(map(str, value)) if isinstance(value, tuple) else value
-        console.print(f"{prefix}.{item.name} = {shown}", markup=False)
+def import_authors(checkpoint: Path, /, preset: str, out: Path) -> None:
+    """Turn a PyTorch state dict published by the paper's authors into weights of ours.
 
+    Example: ocra import-authors CHECKPOINT.pt --preset multimnist-10 --out authors-10
 
-def main(args: list[str]) -> None:
-    """Run `ocra presets` with these arguments."""
-    parse(presets, args, "ocra presets")
+    Args:
+        checkpoint: The authors' file. It is read as plain tensors; no program in it is run.
+        preset: The experiment the checkpoint belongs to; 'ocra presets' lists them.
+        out: Folder for the weights.
+    """
+    experiment = find_preset(preset)
+    if (out / "config.json").exists():
+        raise OcraError(f"{out} holds weights already; choose another --out.")
+    model = weights.import_authors(checkpoint, experiment.model)
+    about = {
+        "name": experiment.name,
+        "title": experiment.description,
+        "task": experiment.task.to_dict(),
+        "masked": experiment.loss.reconstruction_mask != "none",
+        "source": f"imported from the authors' checkpoint {checkpoint.name}",
+    }
+    model.save_pretrained(out, weights.ModelInfo.from_dict(about, model.config))
+    print(f"{out}: {model.parameter_count:,} parameters of {preset}; try: ocra evaluate {out}")

@@ -5,17 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from tyro.conf import Positional
-
 from ocra.cli.main import parse
 from ocra.errors import UsageError
+from ocra.reproduce import runner
+from ocra.reproduce.records import read_records
+from ocra.reproduce.release import write_pages
 
-PROGRAM = "ocra reproduce"
 RESULTS = Path("benchmarks/results")
 
 
 def reproduce(
-    table: Positional[Literal["multimnist", "ablations", "cluttered", "svhn", "all"]],
+    table: Literal["multimnist", "ablations", "cluttered", "svhn", "all"],
     /,
     seeds: tuple[int, ...] = (1, 2, 3, 4, 5),
     recipe: Literal["default", "paper"] = "default",
@@ -56,16 +56,6 @@ def reproduce(
         processes: Processes that share each run. 0: one for each core, or a single one with --ray.
         quiet: Show no progress of single runs.
     """
-    from ocra.reproduce.records import read_records
-    from ocra.reproduce.release import write_pages
-    from ocra.reproduce.runner import (
-        budgeted_images,
-        check_data,
-        outstanding,
-        planned_runs,
-        run_one_by_one,
-        tables_of,
-    )
 
     def write() -> None:
         write_pages(read_records(results), out)
@@ -76,25 +66,21 @@ def reproduce(
         raise UsageError(f"There are no records in {results}; say with --results where they are.")
     if not tables_only:
         # Before the speed is measured, so that missing data is told first.
-        check_data(planned_runs(table, seeds, recipe))
-        counts = None if images is None else dict.fromkeys(tables_of(table), images)
+        runner.check_data(runner.planned_runs(table, seeds, recipe))
+        counts = None if images is None else dict.fromkeys(runner.tables_of(table), images)
         if budget is not None:
-            counts = budgeted_images(table, budget, seeds, recipe, 1 if ray else processes, runs)
+            counts = runner.budgeted_images(table, budget, seeds, recipe, 1 if ray else processes, runs)
             print("; ".join(f"{name}: {count:,} images for each run" for name, count in counts.items()))
-        left = outstanding(planned_runs(table, seeds, recipe, counts), results)
+        left = runner.outstanding(runner.planned_runs(table, seeds, recipe, counts), results)
         if ray is None:
-            run_one_by_one(left, runs, results, processes=processes, quiet=quiet, after=write)
+            runner.run_one_by_one(left, runs, results, processes=processes, quiet=quiet, after=write)
         elif left:
-            from ocra.reproduce.cluster import run_side_by_side
-
-            run_side_by_side(left, runs, results, address=ray, processes=processes or 1, after=write)
+            runner.run_side_by_side(left, runs, results, address=ray, processes=processes or 1, after=write)
     write()
     print(f"{out / 'results.md'} and {out / 'runs.md'} written from the records in {results}")
 
 
-def record(
-    run: Positional[Path], /, name: str = "", note: str = "", failed: str = "", results: Path = RESULTS
-) -> None:
+def record(run: Path, /, name: str = "", note: str = "", failed: str = "", results: Path = RESULTS) -> None:
     """Record a run made with 'ocra train' as one small file, for the tables.
 
     It holds the settings, command, seed, versions, date, cost, validations and the test at the end of the run.
@@ -108,15 +94,13 @@ def record(
         failed: Why the run failed, if it did.
         results: Where it is recorded.
     """
-    from ocra.reproduce.runner import keep, outcome
-
-    found = keep(run, results, name, note, failed)
-    print(f"{results / found.name}.json: {outcome(found)}")
+    found = runner.keep(run, results, name, note, failed)
+    print(f"{results / found.name}.json: {runner.outcome(found)}")
 
 
 def main(args: list[str]) -> None:
     """Run `ocra reproduce` with these arguments."""
-    if args and args[0] == "record":
-        parse(record, args[1:], f"{PROGRAM} record")
+    if args[:1] == ["record"]:
+        parse(record, args[1:], "ocra reproduce record")
     else:
-        parse(reproduce, args, PROGRAM)
+        parse(reproduce, args, "ocra reproduce")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import shlex
 import warnings
 from collections.abc import Iterable
 from contextlib import suppress
@@ -12,7 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 from ocra.errors import OcraError
 from ocra.experiment import Experiment
@@ -114,19 +113,19 @@ class Record:
 
     def test_with(self, changed: dict[str, Any]) -> dict[str, Any] | None:
         """The test on most images of its task with some settings changed; of equal ones the latest."""
-        glimpses = (self.settings["model"]["glimpses"], None)
-        fitting = [test for test in self._tests_with(changed) if test["glimpses"] in glimpses]
-        return max(reversed(fitting), key=lambda test: test["n"], default=None)
+        own = (self.settings["model"]["glimpses"], None)
+        fitting = [test for test in reversed(self._tests_with(changed)) if test["glimpses"] in own]
+        return max(fitting, key=lambda test: test["n"], default=None)
 
     def _tests_with(self, changed: dict[str, Any]) -> list[dict[str, Any]]:
         """All figures on the test split of the task it was trained on, or of that with some settings changed."""
         task = {**self.settings["task"], **changed}
+        tests = [figure for figure in self.figures if figure["split"] == "test"]
         return [
-            figure
-            for figure in self.figures
-            if figure["split"] == "test"
-            and all(task.get(key) == value for key, value in figure["task"].items())
-            and set(changed) <= set(figure["task"])
+            test
+            for test in tests
+            if changed.keys() <= test["task"].keys()
+            and all(task.get(key) == value for key, value in test["task"].items())
         ]
 
     def errors_by_glimpses(self) -> tuple[int, dict[int, float]]:
@@ -142,13 +141,13 @@ class Record:
 
     def with_figure(self, figure: dict[str, Any]) -> Record:
         """The same with one more evaluation, in place of an earlier one of the same images and glimpses."""
-        kept = [other for other in self.figures if self.images_of(other) != self.images_of(figure)]
-        return replace(self, figures=[*kept, figure])
 
-    def images_of(self, figure: dict[str, Any]) -> tuple[Any, ...]:
-        """Which images an evaluation scored, with how many glimpses."""
-        task = material({"task": {**self.settings["task"], **figure["task"]}})
-        return (task, *(figure[key] for key in ("split", "seed", "glimpses", "n")))
+        def scored(test: dict[str, Any]) -> tuple[Any, ...]:
+            task = material({"task": {**self.settings["task"], **test["task"]}})
+            return (task, *(test[key] for key in ("split", "seed", "glimpses", "n")))
+
+        kept = [other for other in self.figures if scored(other) != scored(figure)]
+        return replace(self, figures=[*kept, figure])
 
 
 @dataclass(frozen=True)
@@ -207,10 +206,10 @@ class Milestone(NamedTuple):
 
 def milestone(record: Record, error: float = AUTHORS_ERROR) -> Milestone | None:
     """The first validation at or below an error; CPU seconds that are not in the log are by share of images."""
-    for images, cpu_seconds, found in record.curve:
+    for images, seconds, found in record.curve:
         if found <= error:
             share = record.cost.cpu_seconds * images / max(1, record.cost.images)
-            return Milestone(images, share if cpu_seconds is None else cpu_seconds, found)
+            return Milestone(images, share if seconds is None else seconds, found)
     return None
 
 
@@ -261,11 +260,8 @@ def _beyond(state: dict[str, Any], log: list[dict[str, Any]]) -> dict[str, Any]:
     """Where a run is that was lost, diverged or goes on after its newest checkpoint; its cost grew with its images."""
     timed = max([state, *(line for line in log if "cpu_seconds" in line)], key=lambda line: line["images"])
     images = max([timed["images"], *(line["images"] for line in log)])
-    best = min(
-        (line for line in log if "validation_error" in line),
-        key=lambda line: line["validation_error"],
-        default={},
-    )
+    validations = [line for line in log if "validation_error" in line]
+    best = min(validations, key=lambda line: line["validation_error"], default={})
     return {
         **state,
         "images": images,
@@ -294,15 +290,12 @@ def _against_preset(experiment: Experiment) -> tuple[str, dict[str, Any]]:
     if experiment.name not in PRESETS:
         return SAVED, {}
     images = planned_images(experiment)
-    recipes: tuple[Recipe, ...] = ("default", "paper")
-    for recipe in recipes:
+    for recipe in get_args(Recipe):
         known = preset(experiment.name, recipe)
-        changes = differences(experiment.to_dict(), known.scaled(images).to_dict())
-        if not changes:
-            words = ["ocra", "train", experiment.name, "--seed", str(experiment.seed)]
-            words += [] if images == planned_images(known) else ["--images", str(images)]
-            words += ["--recipe", "paper"] if recipe == "paper" else []
-            return shlex.join(words), {"recipe": "paper"} if recipe == "paper" else {}
+        if not differences(experiment.to_dict(), known.scaled(images).to_dict()):
+            words = f"ocra train {experiment.name} --seed {experiment.seed}"
+            words += "" if images == planned_images(known) else f" --images {images}"
+            return (f"{words} --recipe paper", {"recipe": "paper"}) if recipe == "paper" else (words, {})
     own = differences(experiment.to_dict(), PRESETS[experiment.name].scaled(images).to_dict())
     return SAVED, {key: here for key, (here, _) in own.items()}
 
@@ -407,9 +400,8 @@ def read_record(path: Path) -> Record:
         record = Record(**{**values, "name": path.stem, "cost": Cost(**values["cost"])})
         record = replace(record, curve=[(images, cpu, error) for images, cpu, error in record.curve])
         numbers = [record.cost.images, record.cost.cpu_seconds, *(error for _, _, error in record.curve)]
-        numbers += [
-            number for test in record.figures for number in (test["n"], test["error"], *test["interval"])
-        ]
+        for test in record.figures:
+            numbers += [test["n"], test["error"], *test["interval"]]
         if not all(isinstance(number, int | float) for number in numbers) or "task" not in record.settings:
             raise ValueError("a figure is no number, or the settings are missing")
     except (KeyError, TypeError, ValueError) as error:
@@ -421,13 +413,9 @@ def read_record(path: Path) -> Record:
 
 def read_records(folder: Path) -> list[Record]:
     """All records in a folder, by name; measurements of other kinds (speed.json) are passed over."""
-    paths = sorted(folder.glob("*.json"))
-    found = {path: read_json(path) for path in paths}
-    return [
-        read_record(path)
-        for path, values in found.items()
-        if not isinstance(values, dict) or "preset" in values
-    ]
+    found = {path: read_json(path) for path in sorted(folder.glob("*.json"))}
+    others = [path for path, values in found.items() if isinstance(values, dict) and "preset" not in values]
+    return [read_record(path) for path in found if path not in others]
 
 
 def write_record(folder: Path, record: Record) -> Path:
@@ -436,26 +424,26 @@ def write_record(folder: Path, record: Record) -> Path:
     A line for each field: such a file is small, and a change of it can be read.
     """
     path = folder / f"{record.name}.json"
-    refuse_another_experiment(path, record)
+    _earlier(path, record)
     values = dataclasses.asdict(record)
     lines = [f"  {json.dumps(key)}: {json.dumps(value, ensure_ascii=False)}" for key, value in values.items()]
     write_text_atomically(path, "{\n" + ",\n".join(lines) + "\n}\n")
     return path
 
 
-def refuse_another_experiment(path: Path, record: Record) -> None:
-    """Refuse a file that holds the record of another experiment."""
-    if path.exists() and (other := first_difference(read_record(path).settings, record.settings)):
+def _earlier(path: Path, record: Record) -> Record | None:
+    """The record in a file, if there is one; that of another experiment is refused."""
+    earlier = read_record(path) if path.exists() else None
+    if earlier is not None and (other := first_difference(earlier.settings, record.settings)):
         raise OcraError(f"{path} holds another experiment ({other}); give this one another --name.")
+    return earlier
 
 
 def first_difference(settings: dict[str, Any], other: dict[str, Any]) -> str:
     """The first setting that differs, in words; empty if the experiments are the same."""
-    if settings["seed"] != other["seed"]:
-        return f"seed {settings['seed']}, not {other['seed']}"
-    for key, (here, there) in differences(settings, other).items():
-        return f"{key} {here}, not {there}"
-    return ""
+    found = {"seed": (settings["seed"], other["seed"])} if settings["seed"] != other["seed"] else {}
+    found |= differences(settings, other)
+    return next((f"{key} {here}, not {there}" for key, (here, there) in found.items()), "")
 
 
 def with_earlier_figures(record: Record, folder: Path) -> Record:
@@ -463,12 +451,11 @@ def with_earlier_figures(record: Record, folder: Path) -> Record:
 
     They are if those had seen as many images and had the same validation error: another run would have another one.
     """
-    path = folder / f"{record.name}.json"
-    refuse_another_experiment(path, record)
-    if not path.is_file():
+    earlier = _earlier(folder / f"{record.name}.json", record)
+    if earlier is None:
         return record
-    earlier = read_record(path)
-    if _scored_weights(earlier) != _scored_weights(record):
+    same = record.cost.best_images == earlier.cost.best_images
+    if not same or _best_validation(earlier) != _best_validation(record):
         if earlier.figures:
             warnings.warn(f"The weights of {record.name} have changed: score them again.", stacklevel=2)
         return record
@@ -477,6 +464,6 @@ def with_earlier_figures(record: Record, folder: Path) -> Record:
     return replace(record, figures=earlier.figures, notes=record.notes or earlier.notes)
 
 
-def _scored_weights(record: Record) -> tuple[int, float | None]:
-    errors = {images: error for images, _, error in record.curve}
-    return record.cost.best_images, errors.get(record.cost.best_images)
+def _best_validation(record: Record) -> float | None:
+    """The validation error of the weights that are scored, if there was a validation then."""
+    return {images: error for images, _, error in record.curve}.get(record.cost.best_images)

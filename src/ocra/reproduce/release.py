@@ -19,7 +19,6 @@ from ocra.evaluation import evaluate
 from ocra.files import read_json, write_json_atomically, write_text_atomically
 from ocra.model import weights as pretrained
 from ocra.presets import PRESETS
-from ocra.reproduce.cards import model_card
 from ocra.reproduce.plots import draw_all, plots
 from ocra.reproduce.records import (
     Record,
@@ -34,6 +33,7 @@ from ocra.reproduce.tables import (
     blocks,
     evaluate_command,
     filled,
+    model_card,
     percent,
     results_page,
     runs_page,
@@ -141,7 +141,10 @@ def glyph_images(config: ModelConfig, task: TaskConfig) -> torch.Tensor:
 def pages(records: list[Record], folder: Path) -> dict[Path, str]:
     """The two pages of results in a folder of documents, by their files."""
     titles = {name: title for name, (title, _) in plots(records).items()}
-    return {folder / "results.md": results_page(records, titles), folder / "runs.md": runs_page(records)}
+    return {
+        folder / "results.md": results_page(records, titles),
+        folder / "runs.md": runs_page(records),
+    }
 
 
 def write_pages(records: list[Record], folder: Path) -> None:
@@ -160,16 +163,11 @@ def generated(root: Path) -> dict[Path, str]:
     records = read_records(results)
     found = blocks(records, read_json(results / "speed.json"))
     files = pages(records, root / "docs")
-    for page in (
-        root / "README.md",
-        root / "benchmarks" / "README.md",
-    ):  # blocks between markers, the rest by hand
+    for page in (root / "README.md", root / "benchmarks" / "README.md"):  # the blocks in them
         files[page] = filled(page.read_text("utf-8"), found)
     for name in pretrained.shipped():
         if (record := shipped_record(name, records)) is not None:
-            files[root / "src" / "ocra" / "pretrained" / name / "README.md"] = model_card(
-                name, record, records
-            )
+            files[root / "src/ocra/pretrained" / name / "README.md"] = model_card(name, record, records)
     return files
 
 

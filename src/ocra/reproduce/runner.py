@@ -1,11 +1,14 @@
-"""The runs of a table: which they are, how a budget is shared, made one by one; recorded ones are skipped."""
+"""The runs of a table: which they are, how a budget is shared; made one by one, or side by side through Ray."""
 
 from __future__ import annotations
 
+import os
 import re
+import socket
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +36,9 @@ Say = Callable[[str], None]
 FEWEST_IMAGES = 5_000
 # What validation and the test at the end take of the time.
 OVERHEAD = 0.1
+RESTARTS = 5
+# Runs talk through files; what goes through Ray's store are their names and settings.
+STORE_BYTES = 100_000_000
 _UNITS = {"d": 86_400, "h": 3_600, "m": 60, "min": 60, "s": 1}
 _PROBE_STEPS = 15
 
@@ -111,13 +117,7 @@ def budgeted_images(
             return {table: int(kept[table]) for table in tables_of(choice)}
         except (OcraError, ValueError, KeyError, TypeError):
             raise OcraError(f"{path} is broken; remove it, and the budget is planned afresh.") from None
-    speeds: dict[str, float] = {}
-
-    def measured(name: str) -> float:
-        if name not in speeds:
-            speeds[name] = measure(preset(name, recipe), processes)
-        return speeds[name]
-
+    measured = cache(lambda name: measure(preset(name, recipe), processes))
     images = share_budget(choice, seconds, seeds, measured)
     write_json_atomically(path, images)
     return images
@@ -171,11 +171,10 @@ def _refuse_another(path: Path, settings: dict[str, Any], experiment: Experiment
 
 def carry_out(experiment: Experiment, folder: Path, processes: int = 0, quiet: bool = False) -> str:
     """Make a run from wherever it is to its end; returns why it failed if it diverged, else nothing."""
+    config = folder / "config.json"
     try:
-        if (folder / "config.json").is_file():
-            _refuse_another(
-                folder / "config.json", read_experiment(folder / "config.json").to_dict(), experiment
-            )
+        if config.is_file():
+            _refuse_another(config, read_experiment(config).to_dict(), experiment)
             resume(folder, processes=processes, quiet=quiet)
         else:
             train(experiment, folder, processes=processes, quiet=quiet)
@@ -191,6 +190,15 @@ def keep(folder: Path, results: Path, name: str = "", notes: str = "", failed: s
     return record
 
 
+def outcome(record: Record) -> str:
+    """What came of a run, in a few words."""
+    if record.status == "failed":
+        return f"failed: {record.notes}"
+    if record.test is None:
+        return f"{record.status} at {record.cost.images:,} images"
+    return f"exact error {record.test['error']:.2%} on {record.test['n']:,} test images"
+
+
 def run_one_by_one(
     runs: dict[str, Experiment], folder: Path, results: Path, *, processes: int = 0, quiet: bool = False,
     say: Say = print, after: Callable[[], None] = lambda: None,
@@ -203,10 +211,78 @@ def run_one_by_one(
         after()
 
 
-def outcome(record: Record) -> str:
-    """What came of a run, in a few words."""
-    if record.status == "failed":
-        return f"failed: {record.notes}"
-    if record.test is None:
-        return f"{record.status} at {record.cost.images:,} images"
-    return f"exact error {record.test['error']:.2%} on {record.test['n']:,} test images"
+def run_side_by_side(
+    runs: dict[str, Experiment], folder: Path, results: Path, *, address: str = "auto", processes: int = 1,
+    say: Say = print, after: Callable[[], None] = lambda: None,
+) -> None:  # fmt: skip
+    """Make all runs on a Ray cluster whose machines share the folder of the runs.
+
+    A run uses one process with one thread unless told otherwise, so that a machine takes one run per core. A
+    run whose worker dies is started again and goes on from its checkpoint. The others go on whatever becomes
+    of one of them; what went wrong is said at the end.
+    """
+    ray, processes = join(address), max(1, processes)
+    resources = ray.cluster_resources()
+    needs = {"num_cpus": processes, "num_gpus": processes if resources.get("GPU") else 0}
+    task = ray.remote(**needs, max_retries=RESTARTS)(_work)
+    waiting = {
+        task.remote(experiment.to_dict(), str((folder / name).resolve()), processes): name
+        for name, experiment in runs.items()
+    }
+    say(f"{len(runs)} runs on {int(resources.get('CPU', 0))} cores of a Ray cluster")
+    problems = []
+    try:
+        while waiting:
+            (done,), _ = ray.wait(list(waiting), num_returns=1)
+            name = waiting.pop(done)
+            try:
+                said = outcome(keep(folder / name, results, name, failed=ray.get(done)))
+            except (ray.exceptions.RayError, OcraError) as error:
+                cause = getattr(error, "cause", None)  # of what a worker raised
+                said = str(cause if isinstance(cause, OcraError) else error)
+                problems.append(f"{name}: {said}")
+            say(f"{name}: {said}")
+            after()
+    finally:
+        for reference in waiting:
+            ray.cancel(reference)
+    if problems:
+        raise OcraError(f"{len(problems)} of {len(runs)} runs did not end: {problems[0]}")
+
+
+def _work(experiment: dict[str, Any], folder: str, processes: int) -> str:
+    """What a worker does: one run, from wherever it is to its end."""
+    import torch
+
+    torch.set_num_threads(1)
+    return carry_out(Experiment.from_dict(experiment), Path(folder), processes, quiet=True)
+
+
+def join(address: str) -> Any:
+    """The ray module, connected to `address`; 'auto' is a cluster that runs here, or else one started now."""
+    try:
+        import ray
+        import ray.exceptions
+    except ImportError:
+        raise OcraError("--ray needs Ray; run: pip install 'ocra-vision[ray]'.") from None
+    if ray.is_initialized():
+        return ray
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if address not in ("auto", "local"):
+        if not host or not port.isdigit():
+            raise UsageError(f"--ray takes auto or an address such as 10.0.0.1:6379, not '{address}'.")
+        try:  # Ray itself would try for minutes where nobody answers
+            socket.create_connection((host, int(port)), timeout=10).close()
+        except (OSError, OverflowError) as error:
+            raise OcraError(f"There is no Ray cluster at {address}: {error}.") from None
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # a cluster started here reports to nobody
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # silences a warning on every start
+    options: dict[str, Any] = {"log_to_driver": False, "logging_level": "warning"}
+    try:
+        ray.init(address=address, **options)
+    except (ConnectionError, ValueError, RuntimeError, ray.exceptions.RayError) as error:
+        if address != "auto":
+            reason = (str(error).strip().splitlines() or ["no answer"])[0]
+            raise OcraError(f"There is no Ray cluster at {address}: {reason}") from None
+        ray.init(include_dashboard=False, object_store_memory=STORE_BYTES, **options)
+    return ray

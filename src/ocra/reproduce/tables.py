@@ -1,16 +1,17 @@
-"""The one writer of everything that is written from records: docs/results.md, docs/runs.md, README's blocks."""
+"""The one writer of everything that is written from records: the pages of results, README's blocks, model cards."""
 
 from __future__ import annotations
 
 import json
 import re
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
+from ocra.data import task_config
 from ocra.errors import OcraError
 from ocra.model.ocra import OCRA
 from ocra.model.weights import shipped
@@ -27,6 +28,8 @@ from ocra.reproduce.records import (
 )
 
 NOTHING = "–"
+FEWEST_NUMBERS = 20
+"""House numbers of one length from which its error says something."""
 
 
 @dataclass(frozen=True)
@@ -162,6 +165,11 @@ def markdown_table(titles: str, rows: Iterable[Sequence[str]], numbers_from: int
     return "\n".join([f"| {titles} |", *(f"| {' | '.join(row)} |" for row in (rules, *cells))])
 
 
+def sections(*parts: str) -> str:
+    """A page of these parts; empty ones are left out."""
+    return "\n\n".join(part.strip() for part in parts if part) + "\n"
+
+
 def parameters(preset: str) -> str:
     """Trainable parameters of the network of a preset, in millions."""
     with torch.device("meta"):
@@ -170,14 +178,13 @@ def parameters(preset: str) -> str:
 
 def evaluate_command(weights: str, test: dict[str, Any], record: Record) -> str:
     """The command that gives the figures of an evaluation of shipped weights."""
-    words = ["ocra evaluate", weights, f"--images {test['n']}"]
-    own = record.settings["task"]
-    words += [
-        f"--{k.replace('_', '-')} {value}" for k, value in test["task"].items() if value != own.get(k, value)
-    ]
-    if test["glimpses"] not in (None, record.settings["model"]["glimpses"]):
-        words.append(f"--glimpses {test['glimpses']}")
-    return " ".join(words)
+    own, words = record.settings, f"ocra evaluate {weights} --images {test['n']}"
+    for key, value in test["task"].items():
+        if value != own["task"].get(key, value):
+            words += f" --{key.replace('_', '-')} {value}"
+    if test["glimpses"] not in (None, own["model"]["glimpses"]):
+        words += f" --glimpses {test['glimpses']}"
+    return words
 
 
 def training_command(record: Record, records: list[Record]) -> str:
@@ -207,37 +214,36 @@ def scored(group: list[Record]) -> list[Record]:
 
 def mean_error(group: list[Record]) -> float:
     """Of the runs that count; 1 if there are none."""
-    errors = [record.test["error"] for record in scored(group) if record.test]
-    return statistics.fmean(errors) if errors else 1.0
+    return statistics.fmean([run.test["error"] for run in scored(group) if run.test] or [1.0])
 
 
 def current(preset: str, records: list[Record]) -> list[Record]:
     """The runs, of one experiment under several seeds, that stand for a preset: shipped, or best by validation."""
-    groups = [
-        group for group in seeds_of_each(records) if group[0].preset == preset and group[0].is_of_preset
-    ]
+    groups = seeds_of_each(run for run in records if run.preset == preset and run.is_of_preset)
     own = shipped_record(preset, records)
     for group in groups:
-        if own is not None and own in group:
+        if own in group:
             return [own, *(record for record in group if record is not own)]
     tested = [group for group in groups if scored(group)]
-    errors = [statistics.fmean(run.validation_error or 1.0 for run in scored(group)) for group in tested]
-    return tested[errors.index(min(errors))] if tested else next((g for g in groups if g[0].has_failed), [])
+    failed = (group for group in groups if group[0].has_failed)
+
+    def validation(group: list[Record]) -> float:
+        return statistics.fmean(run.validation_error or 1.0 for run in scored(group))
+
+    return min(tested, key=validation) if tested else next(failed, [])
 
 
 def error_of(group: list[Record]) -> str:
     """The error of a row: with its interval for one run, with its deviation for several, and those that failed."""
-    errors = [record.test["error"] for record in scored(group) if record.test]
+    tests = [record.test for record in scored(group) if record.test]
     failures = sum(record.has_failed for record in group)
     failed = f"{failures} of {len(group)} failed" if failures else ""
-    if not errors:
+    if not tests:
         return failed or "not run"
-    around = (
-        f"({interval(scored(group)[0].test or {})})"
-        if len(errors) == 1
-        else f"± {percent(statistics.stdev(errors))}"
-    )
-    return f"**{percent(mean_error(group))}** {around}" + (f"; {failed}" if failed else "")
+    spread = f"({interval(tests[0])})"
+    if len(tests) > 1:
+        spread = f"± {percent(statistics.stdev(test['error'] for test in tests))}"
+    return f"**{percent(mean_error(group))}** {spread}" + (f"; {failed}" if failed else "")
 
 
 COSTS = "test images | trained on | CPU hours | supervised"
@@ -259,14 +265,14 @@ def _costs(group: list[Record], records: list[Record]) -> list[str]:
 
 def results_page(records: list[Record], plots: dict[str, str] | None = None) -> str:
     """The current figure of every row of the paper. plots: titles by file name."""
-    sections = [RESULTS]
+    parts = [RESULTS]
     for name, table in TABLES.items():
-        sections += [f"## {table.title}", table.remark]
-        sections += _ablations(records) if name == "ablations" else _paper_table(table, records)
-    sections.append(_time_to_error(records))
+        parts += [f"## {table.title}", table.remark]
+        parts += _ablations(records) if name == "ablations" else _paper_table(table, records)
+    parts.append(_time_to_error(records))
     if plots:
-        sections += ["## Plots", *(f"![{title}](plots/{name})" for name, title in plots.items())]
-    return "\n\n".join(section.strip() for section in [*sections, REPRODUCE] if section) + "\n"
+        parts += ["## Plots", *(f"![{title}](plots/{name})" for name, title in plots.items())]
+    return sections(*parts, REPRODUCE)
 
 
 def _paper_table(table: PaperTable, records: list[Record]) -> list[str]:
@@ -282,20 +288,16 @@ def _paper_table(table: PaperTable, records: list[Record]) -> list[str]:
     rows += [[model, size or NOTHING, *[NOTHING] * 5, error, NOTHING] for model, size, error in table.others]
     titles = f"model | parameters | error, % | {COSTS} | the paper's error, % (quoted) | its images"
     runs = [group[0] for group in chosen.values() if group and group[0].test]
-    made = "\n".join(f"- `{run.preset}`: {_how_it_was_made(run, records)}" for run in runs)
+    made = []
+    for run in runs:
+        text = f"- `{run.preset}`: Trained by {training_command(run, records)}."
+        if run.status == "stopped":
+            text += f" Stopped at {millions(run.cost.images)} of {millions(run.cost.planned_images)} images."
+        if run.version != "0.1" and run.changes:
+            text += f" Not as in the preset: {settings_in_words(run.changes)}."
+        made.append(text)
     lengths = [f"`{run.preset}` by length:\n\n{found}" for run in runs if (found := lengths_table(run))]
-    return [markdown_table(titles, rows), made, tests_table(runs) if runs else "", *lengths]
-
-
-def _how_it_was_made(record: Record, records: list[Record]) -> str:
-    text = f"Trained by {training_command(record, records)}."
-    if record.status == "stopped":
-        text += (
-            f" Stopped at {millions(record.cost.images)} of {millions(record.cost.planned_images)} images."
-        )
-    if record.version != "0.1" and record.changes:
-        text += f" Not as in the preset: {settings_in_words(record.changes)}."
-    return text
+    return [markdown_table(titles, rows), "\n".join(made), tests_table(runs) if runs else "", *lengths]
 
 
 def tests_table(runs: Iterable[Record]) -> str:
@@ -333,17 +335,11 @@ def lengths_table(record: Record) -> str:
 def _ablations(records: list[Record]) -> list[str]:
     """All rows at the number of images at which most of them were run from random weights, ordered by our error."""
     names = TABLES["ablations"].presets
-    own = [
-        group
-        for group in seeds_of_each(
-            record for record in records if record.is_of_preset and not record.init_from
-        )
-        if group[0].preset in names and scored(group)
-    ]
+    own = [run for run in records if run.preset in names and run.is_of_preset and not run.init_from]
+    groups = [group for group in seeds_of_each(own) if scored(group)]
     budgets: dict[int, dict[str, list[Record]]] = {}
-    for group in sorted(
-        own, key=lambda group: (len(group[0].changes), -len(group))
-    ):  # the preset's settings first
+    groups.sort(key=lambda group: (len(group[0].changes), -len(group)))  # the preset's settings first
+    for group in groups:
         budgets.setdefault(group[0].cost.planned_images, {}).setdefault(group[0].preset, group)
     budget, chosen = max(budgets.items(), key=lambda item: (len(item[1]), item[0]), default=(0, {}))
     ours = sorted(names, key=lambda name: mean_error(chosen.get(name, [])))
@@ -355,9 +351,8 @@ def _ablations(records: list[Record]) -> list[str]:
         ]
         for name in ours
     ]  # fmt: skip
-    table = markdown_table(
-        "model | parameters | our error, % | CPU hours | the paper's error, % (quoted)", rows
-    )
+    titles = "model | parameters | our error, % | CPU hours | the paper's error, % (quoted)"
+    table = markdown_table(titles, rows)
     if not chosen:
         return [table]
     papers = sorted(chosen, key=lambda name: float(PRESETS[name].paper_error.split(" ±")[0].strip("> ")))
@@ -401,19 +396,115 @@ def runs_page(records: list[Record]) -> str:
             *((percent(record.test["error"]), f"{record.test['n']:,}") if record.test else (NOTHING, NOTHING)),
             yes(record.supervised_attention), record.init_from or "random weights", (record.commit or NOTHING)[:7],
         ])  # fmt: skip
-        changed = (
-            f"Not as in its preset at the time: {settings_in_words(record.changes)}."
-            if record.changes
-            else ""
-        )
-        if text := " ".join(filter(None, (record.notes, changed))):
-            notes.append(f"- `{record.name}` (version {record.version}): {text}")
+        text = record.notes
+        if record.changes:
+            text += f" Not as in its preset at the time: {settings_in_words(record.changes)}."
+        if text:
+            notes.append(f"- `{record.name}` (version {record.version}): {text.strip()}")
     titles = (
         "run | seed | date | status | images | CPU hours | validation error, % | test error, % | test images | "
         "supervised | fine-tuned from | commit"
     )
     table = markdown_table(titles, rows) if rows else "None is recorded yet."
-    return "\n\n".join([RUNS.strip(), table, *(["## Notes", "\n".join(notes)] if notes else [])]) + "\n"
+    return sections(RUNS, table, "## Notes" if notes else "", "\n".join(notes))
+
+
+def model_card(name: str, record: Record, records: list[Record]) -> str:
+    """The README.md of shipped weights, from the record of their run and those it was fine-tuned from."""
+    task = task_config(record.settings["task"])
+    data = f"{task.about} {task.source.splits}"
+    description = PRESETS[name].description if name in PRESETS else record.settings.get("description", "")
+    return sections(
+        f"---\nlibrary_name: ocra\nlicense: {task.source.licence}\ntags: [ocra, capsules, attention, glimpses]\n---",
+        f"# {name}",
+        f"{description}. Written from the record `benchmarks/results/{record.name}.json`.",
+        f'```python\nimport ocra\n\nmodel = ocra.OCRA.from_pretrained("{name}")\n```',
+        f"## Data\n\n{data.strip()}",
+        *_card_training(record, records),
+        *_card_tests(name, record),
+        "## What it is bad at",
+        "\n".join(f"- {line}" for line in [*_weaknesses(record), task.task.limits]),
+        f"## Licence\n\n{task.source.terms}",
+    )
+
+
+def _card_training(record: Record, records: list[Record]) -> list[str]:
+    """What made the weights: the command, every run with its cost, and the stages of the last one."""
+    line = chain(record, records)
+    supervised = "its attention was not supervised"
+    if line.supervised_attention:
+        supervised = "its attention was supervised at first by the objects' boxes, which the paper's was not"
+    rows = [
+        [
+            f"`{run.name}`", run.date, str(run.seed), millions(run.cost.images), hours(run.cost.cpu_seconds),
+            percent(run.test["error"]) if run.test else NOTHING, yes(run.supervised_attention),
+            run.init_from or "random weights",
+        ]
+        for run in reversed(line.runs)
+    ]  # fmt: skip
+    versions = ", ".join(f"{key} {value}" for key, value in record.versions.items())
+    commit = f", commit {record.commit}" if record.commit else ""
+    parts = [
+        "## Training",
+        f"{millions(line.images)} images and {hours(line.cpu_seconds)} CPU hours in {line.count}; {supervised}. "
+        f"The weights are those after {record.cost.best_images:,} images of the last run, stored as float16.",
+        markdown_table(
+            "run | date | seed | images | CPU hours | test error, % | supervised | fine-tuned from", rows
+        ),
+        record.notes,
+        f"Made with {versions}{commit}.",
+    ]
+    if "stages" not in record.settings:
+        return [*parts, "The settings of each run are in its record, in the words of version 0.1."]
+    stages = record.settings["stages"]
+    titles = " | ".join(["setting", *(f"stage {number}" for number in range(1, len(stages) + 1))])
+    values = {key: [stage[key] for stage in stages] for key in stages[0]}
+    rows = [
+        [key, *(" → ".join(map(str, value)) if isinstance(value, list) else str(value) for value in row)]
+        for key, row in values.items()
+    ]
+    return [*parts, f"Reproduce with `{record.command}`:", markdown_table(titles, rows)]
+
+
+def _card_tests(name: str, record: Record) -> list[str]:
+    """Test figures with their commands, and the paper's beside them."""
+    if record.test is None:
+        return ["## Test", "Not tested yet."]
+    tests = [record.test, record.test_with(second_test(record.preset)) or record.test]
+    commands = dict.fromkeys(evaluate_command(name, test, record) for test in tests)
+    error = PRESETS[name].paper_error if name in PRESETS else ""
+    return [
+        "## Test",
+        tests_table([record]),
+        "The interval is for more images made from the same test data; for other data it would be wider.",
+        f"The paper's exact error for this network is {error} % (quoted, not ours)." if error else "",
+        "Reproduce with:\n\n```\n" + "\n".join(commands) + "\n```",
+        lengths_table(record),
+    ]
+
+
+def _weaknesses(record: Record) -> Iterator[str]:
+    """What the test says about where the model goes wrong, a sentence each."""
+    test = record.test or {}
+    if classes := test.get("classes"):
+        worst = sorted(classes.items(), key=lambda item: -item[1])[:3]
+        yield f"Classes it misses most: {', '.join(f'{name} ({percent(share)} %)' for name, share in worst)}."
+    if confusions := test.get("confusions"):
+        named = [
+            f"{true} {'not named' if answer == 'none' else f'taken for {answer}'} ({percent(share)} % of all {true})"
+            for true, answer, share in confusions[:3]
+        ]
+        yield f"Mistakes it makes most: {', '.join(named)}."
+    if pairs := test.get("hardest_pairs"):
+        named = [f"{name.replace(' ', ' and ')} ({percent(share)} %)" for name, share, _ in pairs[:3]]
+        yield f"Pairs it gets wrong most: {', '.join(named)}."
+    if enough := {key: row for key, row in test.get("lengths", {}).items() if row["n"] >= FEWEST_NUMBERS}:
+        length, row = max(enough.items(), key=lambda item: item[1]["exact_error"])
+        yield f"Numbers of {length} digits: {percent(row['exact_error'])} % of {row['n']:,} are read wrongly."
+    images, errors = record.errors_by_glimpses()
+    if errors:
+        shown = ", ".join(f"{count}: {percent(error)} %" for count, error in errors.items())
+        yield f"Error by number of glimpses, each on the same {images:,} test images: {shown}."
 
 
 def blocks(records: list[Record], speed: dict[str, Any]) -> dict[str, str]:
@@ -426,13 +517,11 @@ def blocks(records: list[Record], speed: dict[str, Any]) -> dict[str, str]:
     ]
     commands = [
         [
-            f"`{name}`",
-            percent(test["error"]),
-            f"`{evaluate_command(name, test, record)}`",
+            f"`{name}`", percent(test["error"]), f"`{evaluate_command(name, test, record)}`",
             training_command(record, records),
         ]
         for name, record, test in released
-    ]
+    ]  # fmt: skip
     speeds = [
         [
             f"`{row['preset']}`", row["mode"], f"{row['images_per_second']:,.0f}", f"{row['share_of_peak']:.0%}",
@@ -441,17 +530,15 @@ def blocks(records: list[Record], speed: dict[str, Any]) -> dict[str, str]:
         for row in speed["rows"]
     ]  # fmt: skip
     record, point = milestones(records)[0]
+    accuracy_titles = f"weights | exact error, % (95 % interval) | {COSTS} | the paper's error, % (quoted)"
+    speed_titles = "preset | mode | images/s | of the GEMM peak | × plain pseudocode | MB a process"
     return {
-        "accuracy": markdown_table(
-            f"weights | exact error, % (95 % interval) | {COSTS} | the paper's error, % (quoted)", accuracy
-        ),
+        "accuracy": markdown_table(accuracy_titles, accuracy),
         "commands": markdown_table("weights | error, % | score them with | trained by", commands, 4),
         "milestone": f"From random weights `multimnist-3` first has {percent(AUTHORS_ERROR)} % after {point.images:,} "
         f"images and {point.cpu_seconds:,.0f} CPU seconds\n(validation, run `{record.name}`); the authors' program "
         f"needed {AUTHORS_IMAGES:,} images for that (quoted).",
-        "speed": markdown_table(
-            "preset | mode | images/s | of the GEMM peak | × plain pseudocode | MB a process", speeds, 2
-        ),
+        "speed": markdown_table(speed_titles, speeds, 2),
     }
 
 
