@@ -18,9 +18,11 @@ from ocra.app.looking import Force, load_models, look, so_far
 from ocra.app.looking import _short_names as short_names
 from ocra.app.studio import Choice, Request, Result, Session, Studio
 from ocra.app.subjects import Subject, TestImages, from_drawing, from_upload
-from ocra.app.view import margin, window_box
+from ocra.app.view import _said, steps_of
 from ocra.errors import OcraError
 from ocra.images.reading import UserImage
+from ocra.model.ocra import OCRA
+from ocra.prediction import FoundObject
 
 CHOICE = Choice("three", 3, False, "five", 5)
 
@@ -45,13 +47,7 @@ def test_forced_window_reads_what_it_is_drawn_around(models):
     rows, columns = torch.where(seen.trace.glimpses[1, 1, 0] > 0.5 * seen.trace.glimpses[1, 1].max())
     middle = (model.config.glimpse_size - 1) / 2
     assert abs(columns.float().mean() - middle) < 1 and abs(rows.float().mean() - middle) < 1
-    left, top, width, height = window_box(
-        seen, seen.trace.read_windows, 1, model.config.glimpse_size, margin(seen)
-    )
-    across = 36 + 2 * margin(seen)
-    assert (left + width / 2) / 100 * across - margin(seen) - 0.5 == pytest.approx(8, abs=0.01)
-    assert (top + height / 2) / 100 * across - margin(seen) - 0.5 == pytest.approx(25, abs=0.01)
-    assert width / 100 * across == pytest.approx(0.3 * 35, abs=0.01)
+    assert steps_of(seen)[1]["read"] == pytest.approx([8, 25, 0.3 * 35], abs=0.01)
 
 
 def test_forcing_a_step_leaves_the_steps_before_it_and_the_free_pass_alone(models):
@@ -85,7 +81,7 @@ def test_many_classes_with_names_of_their_own_are_cut_to_the_longest_and_escaped
     names = ["<b>cat</b>", *(f"class {k}" for k in range(29))]
     studio = Studio(load_models([save_model(tmp_path / "own", 4, "folder", names, classes=30)]))
     view = studio.show(Session(dot(5, 5)), Choice("own", 2, False, "own", 1)).view
-    assert view.count('<th scope="row"') == 14 and "14 longest of 30" in view
+    assert view.count('<th scope="row"') == 14 and "14 strongest of 30" in view
     assert "<b>cat" not in view
 
 
@@ -234,3 +230,34 @@ def test_upload_is_named_as_the_visitor_named_it(models):
 def test_short_names_tell_models_apart():
     names = short_names(["runs/a/weights/best", "runs/b/weights/best", "shipped-3"])
     assert names == ["a/weights/best", "b/weights/best", "shipped-3"]
+
+
+def test_usual_model_comes_first(monkeypatch):
+    monkeypatch.setattr(OCRA, "from_pretrained", staticmethod(lambda source: source))
+    assert next(iter(load_models())) == "multimnist-3"
+
+
+def test_view_says_what_a_model_can_say_in_plain_words(models, tmp_path):
+    view = Studio(models).show(Session(dot(5, 5)), CHOICE).view
+    assert "always names two objects · trained with three glimpses" in view
+    options = {"classes": 14, "height": 64, "width": 64, "glimpses": 12, "readout_digits": 5}
+    number = load_models([save_model(tmp_path / "number", 5, "svhn", **options)])
+    view = Studio(number).show(Session(dot(5, 5)), Choice("number", 12, False, "number", 12)).view
+    assert "reads a number of up to five digits" in view and "under 5 digits" in view
+
+
+def test_class_that_is_behind_is_not_called_ahead(models):
+    seen = look("three", models["three"], dot(5, 5), 1)
+    for confidence, words in (
+        (0.4, "3 is behind another class"),
+        (0.52, "3 is hardly ahead of the next class"),
+    ):
+        answer = (FoundObject("3", 0.5, confidence), FoundObject("8", 0.9, 0.9))
+        assert words in _said(seen, answer, dot(5, 5))
+
+
+def test_empty_image_has_no_bars_and_no_names(models):
+    blank = Subject("blank", UserImage("blank", torch.zeros(50, 50).numpy(), 50, 50))
+    view = Studio(models).show(Session(blank), CHOICE).view
+    assert "an empty image" in view and 'class="capsules"' not in view
+    assert re.findall(r'<b class="(?:weak)?">([^<]*)</b></button>', view) == ["", "", ""]

@@ -10,6 +10,8 @@ def test_page_shows_a_test_image_and_says_where_its_digits_come_from(visit):
     visitor = visit()
     assert "Test image 0" in visitor.text(".transport .subject")
     assert "drawn from fonts" in visitor.text("#ocra-message")
+    visitor.page.locator(".ocra-pad.over").wait_for()  # the test image is in the pad, to draw over
+    assert visitor.page.get_by_text("draw over it").is_visible()
     assert visitor.page.locator(".film button").count() == 3
     assert visitor.page.locator(".capsules tbody tr").count() == 10
 
@@ -18,10 +20,10 @@ def test_a_drawing_is_recognised_undone_and_cleared(visit):
     visitor = visit()
     visitor.draw()
     visitor.wait_for_subject("Your drawing")
-    both = visitor.page.locator(".image").get_attribute("src")
+    both = visitor.page.locator(".image").get_attribute("href")
     visitor.page.get_by_role("button", name="Undo").click()
     visitor.page.wait_for_function(
-        "before => document.querySelector('.image').getAttribute('src') !== before", arg=both
+        "before => document.querySelector('.image').getAttribute('href') !== before", arg=both
     )
     visitor.page.get_by_role("button", name="Recognise").click()
     assert " and " in visitor.text(".said .now .answer")
@@ -52,9 +54,9 @@ def test_window_on_the_screen_is_the_window_of_the_trace(visit):
         visitor.page.locator(".film button").nth(t).click()
         step = visitor.page.locator(".look").evaluate("(look, t) => JSON.parse(look.dataset.steps)[t]", t)
         seen = visitor.window()
-        assert seen["x"] == pytest.approx(step["x"], abs=0.1)
-        assert seen["y"] == pytest.approx(step["y"], abs=0.1)
-        assert seen["width"] == pytest.approx(step["width"], abs=0.1)
+        assert seen["x"] == pytest.approx(step["read"][0], abs=0.1)
+        assert seen["y"] == pytest.approx(step["read"][1], abs=0.1)
+        assert seen["width"] == pytest.approx(step["read"][2], abs=0.1)
 
 
 def test_gaze_is_forced_by_pointing_sized_nudged_and_released(visit):
@@ -77,6 +79,85 @@ def test_gaze_is_forced_by_pointing_sized_nudged_and_released(visit):
     page.get_by_role("button", name="Release all").click()
     page.wait_for_function("document.querySelector('.was') === null")
     assert page.locator(".forced").count() == 0
+
+
+def test_last_two_windows_are_drawn_and_others_when_pointed_at(visit):
+    visitor = visit()
+    trails = visitor.page.locator(".stage .trail")
+    assert visitor.text(".count") == "Glimpse 3 of 3" and visitor.page.locator(".stage circle").count() == 3
+
+    def opacities() -> list[float]:
+        return trails.evaluate_all("marks => marks.map((mark) => Number(getComputedStyle(mark).opacity))")
+
+    assert [value > 0 for value in opacities()] == [False, True, False]
+    visitor.page.locator(".film button").first.hover()
+    assert [value > 0 for value in opacities()] == [True, True, False]
+    assert visitor.page.locator(".stage .path").get_attribute("points").count(",") == 3
+
+
+def test_image_stays_where_it_is_when_a_window_is_forced(visit):
+    visitor = visit()
+    before = visitor.page.locator(".image").bounding_box()
+    visitor.page.mouse.click(before["x"] + 60, before["y"] + 60)
+    visitor.page.locator(".window.forced").wait_for()
+    assert visitor.page.locator(".image").bounding_box() == before
+
+
+def test_page_fills_the_screen_it_is_shown_on(visit):
+    laptop = visit(viewport={"width": 1440, "height": 900}).page
+    film = laptop.locator(".film").bounding_box()
+    assert film["y"] + film["height"] <= 900
+    laptop.mouse.wheel(0, 250)
+    laptop.wait_for_function(
+        "window.scrollY > 100 && document.querySelector('.transport').getBoundingClientRect().top >= 0"
+    )
+    projector = visit(viewport={"width": 1920, "height": 1080}).page
+    assert projector.locator(".ocra-view").bounding_box()["width"] > 1200
+    assert projector.evaluate("document.documentElement.scrollWidth") <= 1920
+    film = projector.locator(".film").bounding_box()
+    assert film["y"] + film["height"] <= 1080
+
+
+def test_keys_play_and_step_from_anywhere_and_turn_tabs(visit):
+    page = visit(reduced_motion="no-preference").page
+    page.locator(".ocra-view:not(.playing)").wait_for()
+    page.locator("h1").click()
+    page.keyboard.press("ArrowLeft")
+    assert page.locator(".count").inner_text() == "Glimpse 2 of 3"
+    page.keyboard.press("Space")
+    page.locator(".playing").wait_for()
+    page.keyboard.press("Space")
+    page.locator(".ocra-view:not(.playing)").wait_for()
+    page.get_by_role("tab", name="Draw").focus()
+    page.keyboard.press("ArrowRight")
+    assert page.get_by_role("tab", name="Upload").get_attribute("aria-selected") == "true"
+    assert page.evaluate("document.activeElement.textContent.trim()") == "Upload"
+    shown = page.locator(".count").inner_text()
+    page.get_by_role("tab", name="Test image").click()
+    page.locator("#ocra-number input").press("ArrowLeft")
+    assert page.locator(".count").inner_text() == shown
+
+
+def test_training_is_marked_on_the_slider(visit):
+    page = visit().page
+    page.locator('#ocra-glimpses[style*="--trained"]').wait_for()
+    mark = page.locator("#ocra-glimpses").evaluate("slider => slider.style.getPropertyValue('--trained')")
+    assert float(mark) == pytest.approx(2 / 19)
+
+
+def test_server_that_does_not_answer_is_said(visit):
+    visitor = visit()
+    page = visitor.page
+    waiting: list = []
+    page.route("**/queue/join**", lambda route: waiting.append(route))
+    page.locator(".stage").press("ArrowRight")
+    page.locator(".silence", has_text="busy").wait_for()
+    page.route("**/*", lambda route: route.abort() if route.request.method == "HEAD" else route.fallback())
+    page.locator(".silence", has_text="stopped").wait_for()
+    for route in waiting:
+        route.continue_()
+    page.locator(".silence").wait_for(state="hidden")
+    visitor.errors.clear()  # the browser's own word on the request that failed
 
 
 def test_a_broken_file_gives_one_sentence_and_a_good_one_its_preparation(visit, server, tmp_path):

@@ -16,13 +16,13 @@ STROKES = [
 ]
 
 MEASURE_WINDOW = """async (look) => {
-    const [window, image] = [".window", ".image"].map((name) => look.querySelector(name));
+    const window = look.querySelector(".window");
     await Promise.all(window.getAnimations().map((animation) => animation.finished));
-    const [inner, outer] = [window, image].map((element) => element.getBoundingClientRect());
-    const scale = look.dataset.w / outer.width;
-    const [left, top] = [inner.left - outer.left, inner.top - outer.top];
-    return {x: (left + inner.width / 2) * scale - 0.5, y: (top + inner.height / 2) * scale - 0.5,
-            width: inner.width * scale};
+    const image = look.querySelector(".image").getBoundingClientRect();
+    const scale = look.dataset.w / image.width;
+    const {left, right, top, bottom} = window.getBoundingClientRect();
+    return {x: ((left + right) / 2 - image.left) * scale - 0.5, y: ((top + bottom) / 2 - image.top) * scale - 0.5,
+            width: window.getBBox().width};
 }"""
 
 

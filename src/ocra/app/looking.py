@@ -17,7 +17,7 @@ from ocra.images.fitting import Placement, Prepared
 from ocra.model.ocra import OCRA
 from ocra.model.trace import Trace, Windows
 from ocra.model.weights import shipped
-from ocra.prediction import FoundObject, answers
+from ocra.prediction import DEFAULT_WEIGHTS, FoundObject, answers
 
 MOST_GLIMPSES = 20
 LEAST_SIZE, MOST_SIZE = 0.02, 2.0
@@ -25,11 +25,11 @@ LEAST_SIZE, MOST_SIZE = 0.02, 2.0
 
 
 def load_models(weights: Sequence[str] = ()) -> dict[str, OCRA]:
-    """Models by the name shown on the page, from shipped names or folders; none for all that are shipped.
+    """Models by the name shown on the page, from shipped names or folders; none for all shipped, the usual one first.
 
     All are loaded at once: weights that are broken or have to be fetched must not keep a visitor waiting.
     """
-    sources = list(weights) or shipped()
+    sources = list(weights) or sorted(shipped(), key=lambda name: name != DEFAULT_WEIGHTS)
     loaded = map(OCRA.from_pretrained, sources)
     return dict(zip(_short_names(sources), loaded, strict=True))
 

@@ -2,6 +2,7 @@
 // A pad for finger, pen or mouse. Strokes are kept as shares of the pad, so that it can be drawn anew at any size.
 const PAUSE = 350; // milliseconds of rest after which a drawing is shown to the model
 const SIDE = 420; // pixels of the image that is sent
+let base = null; // an image to draw over: the test image that is being looked at
 let strokes = [];
 let current = null;
 let timer = null;
@@ -21,10 +22,17 @@ function redraw() {
   const pen = canvas.getContext("2d");
   pen.fillStyle = "black";
   pen.fillRect(0, 0, SIDE, SIDE);
+  if (base) {
+    const scale = SIDE / Math.max(base.width, base.height);
+    const [width, height] = [base.width * scale, base.height * scale];
+    pen.imageSmoothingEnabled = false;
+    pen.drawImage(base, (SIDE - width) / 2, (SIDE - height) / 2, width, height);
+  }
   pen.strokeStyle = pen.fillStyle = "white";
   pen.lineCap = pen.lineJoin = "round";
   strokes.forEach((stroke) => draw(pen, stroke));
   one(".ocra-pad").classList.toggle("drawn", strokes.length > 0);
+  one(".ocra-pad").classList.toggle("over", base !== null);
 }
 
 function draw(pen, { width, points }) {
@@ -45,7 +53,7 @@ function draw(pen, { width, points }) {
 
 function send(now) {
   clearTimeout(timer);
-  const post = () => trigger("drawn", { image: strokes.length ? pad().toDataURL("image/png") : "" });
+  const post = () => trigger("drawn", { image: strokes.length || base ? pad().toDataURL("image/png") : "" });
   if (now) post();
   else timer = setTimeout(post, PAUSE);
 }
@@ -75,7 +83,7 @@ const lift = () => {
 element.addEventListener("pointerup", lift);
 element.addEventListener("pointercancel", lift);
 element.addEventListener("click", (event) => {
-  if (event.target.closest(".clear")) strokes = [];
+  if (event.target.closest(".clear")) [strokes, base] = [[], null];
   else if (event.target.closest(".undo")) strokes.pop();
   else if (event.target.closest(".recognise")) {
     send(true);
@@ -87,6 +95,17 @@ element.addEventListener("click", (event) => {
   } else return;
   redraw();
   send(true);
+});
+
+// The view tells which test image it shows.
+document.addEventListener("ocra-shown", ({ detail }) => {
+  if (strokes.length) return;
+  const image = new Image();
+  image.onload = () => {
+    base = image;
+    redraw();
+  };
+  image.src = detail;
 });
 
 watch("value", redraw);

@@ -26,7 +26,8 @@ saw.</p></header>"""
 FOOTER = """<footer class="ocra-footer"><p>Object-centric recurrent attention, after Adeli, Ahn &amp;
 Zelinsky. Images are recognised on the machine that serves this page and are not kept.</p></footer>"""
 PAD = """<div class="ocra-pad" data-pen="{pen}"><div class="sheet"><canvas aria-label="Drawing pad"></canvas>
-<p>{hint}</p></div><div class="tools"><button type="button" class="recognise">Recognise</button>
+<p>{hint}</p><p class="onto">draw over it, or clear it</p></div>
+<div class="tools"><button type="button" class="recognise">Recognise</button>
 <button type="button" class="undo">Undo</button><button type="button" class="clear">Clear</button></div>
 </div>"""
 DROP = f"""<label class="ocra-drop" data-most="{MOST_BYTES}"><input type="file" accept="image/*">

@@ -1,15 +1,18 @@
 // The body of a function(element, trigger, props, server, upload, watch) that Gradio calls once.
 // The server sends every step of a pass; here one of them is picked, played, and moved by the visitor.
 const PAUSE = 900; // milliseconds between glimpses
+const SHADE = 400; // pixels of the image that are darkened around a window
+const PATIENCE = 3000; // milliseconds after which a server that is silent is asked
 const REST = 250; // milliseconds after the last key
 const still = window.matchMedia("(prefers-reduced-motion: reduce)");
 let step = 0; // from 0
 let run = null;
 let timer = null;
-let moving = null; // the window being dragged: {look, x, y, width} in pixels of the model's image
+let moving = null; // the window being dragged: {look, square: [x, y, width]} in pixels of the model's image
 let held = []; // the windows that are forced, in pixels of the image, ahead of the server's answer
 let turn = 0; // counts changes to them; the view says which one it answers
 let resting = null;
+let doubt = null;
 
 const all = (selector, root = element) => Array.from(root.querySelectorAll(selector));
 const one = (selector, root = element) => root.querySelector(selector);
@@ -40,16 +43,19 @@ function showLook(look) {
     const at = Number(mark.dataset.t);
     mark.classList.toggle("now", at === t);
     mark.classList.toggle("past", at < t);
+    mark.classList.toggle("last", at === t - 1);
   });
-  if (now.window) {
-    place(one(".stage .window", look), now.window);
+  if (now.read) {
+    preview(look, now.read);
     one(".stage .window", look).classList.toggle("forced", now.forced);
-    const whose = now.forced ? ", forced" : "";
-    one(".place", look).textContent = `${round(now.width)} px wide at ${round(now.x)}, ${round(now.y)}${whose}`;
+    const [x, y, width] = now.read.map(round);
+    one(".place", look).textContent = `${width} px wide at ${x}, ${y}${now.forced ? ", forced" : ""}`;
+    const path = steps.slice(0, t + 1).map(({ read }) => `${read[0]},${read[1]}`);
+    one(".stage .path", look).setAttribute("points", path.join(" "));
+    place(one(".draws .write", look), now.write);
   } else {
     one(".place", look).textContent = "the whole image";
   }
-  if (now.write) place(one(".draws .write", look), now.write);
   all(".capsules tbody tr", look).forEach((row, k) => {
     row.classList.toggle("winner", k === now.winner);
     row.classList.toggle("chosen", now.chosen.includes(k));
@@ -60,8 +66,11 @@ function showLook(look) {
 
 const round = (value) => String(Math.round(value));
 
-function place(mark, [left, top, width, height]) {
-  Object.assign(mark.style, { left: `${left}%`, top: `${top}%`, width: `${width}%`, height: `${height}%` });
+// A square given by its centre and width, in pixels of the model's image.
+function place(mark, [x, y, width], around = 0) {
+  const side = `${width + 2 * around}px`;
+  const [left, top] = [x, y].map((middle) => `${middle - width / 2 - around}px`);
+  Object.assign(mark.style, { x: left, y: top, width: side, height: side });
 }
 
 function bar(cell, value, top, free) {
@@ -79,7 +88,7 @@ function showForce() {
     // A button that is really disabled would lose the focus it was pressed with.
     one(".let-go", look).setAttribute("aria-disabled", !held.some(ofThisStep));
     one(".let-all-go", look).setAttribute("aria-disabled", held.length === 0);
-    setSize(look, windowOf(look).width / longer(look));
+    setSize(look, windowOf(look)[2] / longer(look));
   });
 }
 
@@ -102,6 +111,11 @@ function play(from) {
   }, PAUSE);
 }
 
+function toggle() {
+  if (timer) stop();
+  else play(step + 1 < count() ? step : 0);
+}
+
 function stop() {
   clearInterval(timer);
   timer = null;
@@ -117,8 +131,8 @@ function speak(how) {
 
 // Moving the gaze
 
-function hold(look, wanted) {
-  held = [...held.filter((force) => !ofThisStep(force)), { step, ...toSource(look, wanted) }];
+function hold(look, square) {
+  held = [...held.filter((force) => !ofThisStep(force)), { step, ...toSource(look, square) }];
   turn += 1;
   previewHeld();
 }
@@ -132,35 +146,43 @@ function release(kept) {
 function send() {
   clearTimeout(resting);
   trigger("force", { windows: held, turn });
+  clearTimeout(doubt);
+  doubt = setTimeout(askServer, PATIENCE);
 }
 
-function toSource(look, { x, y, width }) {
+// Say whether a server that has not answered yet is busy or gone.
+async function askServer() {
+  if (!view() || answered()) return;
+  const there = await fetch(document.baseURI, { method: "HEAD" }).catch(() => null);
+  say(there ? "The server is busy; it will answer in a moment." : "The server does not answer: it was stopped, or cannot be reached.");
+  doubt = setTimeout(askServer, PATIENCE);
+}
+
+function say(sentence) {
+  const place = one(".silence");
+  place.hidden = !sentence;
+  place.textContent = sentence;
+}
+
+function toSource(look, [x, y, width]) {
   const [scaleX, scaleY, left, top] = JSON.parse(look.dataset.placement);
   return { x: scaleX * x + left, y: scaleY * y + top, width: width * Math.sqrt(scaleX * scaleY) };
 }
 
 function toModel(look, { x, y, width }) {
   const [scaleX, scaleY, left, top] = JSON.parse(look.dataset.placement);
-  return { x: (x - left) / scaleX, y: (y - top) / scaleY, width: width / Math.sqrt(scaleX * scaleY) };
+  return [(x - left) / scaleX, (y - top) / scaleY, width / Math.sqrt(scaleX * scaleY)];
 }
 
 function pointed(look, event) {
-  const { w, h, m } = look.dataset;
-  const frame = one(".stage", look).getBoundingClientRect();
-  const x = ((event.clientX - frame.left) / frame.width) * (+w + 2 * m) - m;
-  const y = ((event.clientY - frame.top) / frame.height) * (+h + 2 * m) - m;
-  return { x: x - 0.5, y: y - 0.5 };
+  const stage = one(".stage", look);
+  const { x, y } = new DOMPoint(event.clientX, event.clientY).matrixTransform(stage.getScreenCTM().inverse());
+  return [x, y];
 }
 
-function preview(look, { x, y, width }) {
-  const { w, h, m } = look.dataset;
-  const [across, down] = [+w + 2 * m, +h + 2 * m];
-  place(one(".stage .window", look), [
-    (100 * (x - width / 2 + 0.5 + +m)) / across,
-    (100 * (y - width / 2 + 0.5 + +m)) / down,
-    (100 * width) / across,
-    (100 * width) / down,
-  ]);
+function preview(look, square) {
+  place(one(".stage .window", look), square);
+  place(one(".stage .shade", look), square, SHADE / 2);
 }
 
 function previewHeld() {
@@ -170,7 +192,7 @@ function previewHeld() {
 // The window of this step in pixels of the model's image, as the visitor wants it if that is not answered yet.
 function windowOf(look) {
   const wanted = !answered() && step < stepsOf(look).length && held.find(ofThisStep);
-  return wanted ? toModel(look, wanted) : own(look);
+  return wanted ? toModel(look, wanted) : own(look).read;
 }
 
 // A model with fewer glimpses than the other stays at its last one: that is the one to move.
@@ -183,29 +205,57 @@ function startMoving(event) {
   if (!look || event.button > 0) return;
   stop();
   within(look);
-  moving = { look, ...pointed(look, event), width: windowOf(look).width };
+  moving = { look, square: [...pointed(look, event), windowOf(look)[2]] };
   look.classList.add("moving");
   one(".stage", look).setPointerCapture(event.pointerId);
-  preview(look, moving);
+  preview(look, moving.square);
 }
 
 function keepMoving(event) {
   if (!moving) return;
-  Object.assign(moving, pointed(moving.look, event));
-  preview(moving.look, moving);
+  moving.square.splice(0, 2, ...pointed(moving.look, event));
+  preview(moving.look, moving.square);
 }
 
 function endMoving(event) {
   if (!moving) return;
-  const { look, ...wanted } = moving;
+  const { look, square } = moving;
   moving = null;
   look.classList.remove("moving");
   if (event.type !== "pointerup") return show(step); // the browser took the gesture for scrolling
-  hold(look, wanted);
+  hold(look, square);
   send();
 }
 
+// The window of another glimpse shows while its dot, or its frame in the film strip, is pointed at.
+function hover(event) {
+  const t = event.type === "pointerover" && event.target.closest("[data-t]")?.dataset.t;
+  all(".stage g").forEach((mark) => mark.classList.toggle("hovered", mark.dataset.t === t));
+}
+
 const ARROWS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
+
+// Space plays and arrows step from anywhere that does not need these keys itself.
+function steer(event) {
+  const busy = "input, textarea, select, button, summary, .stage, [role=tab], [role=listbox], [contenteditable]";
+  if (!view() || event.altKey || event.ctrlKey || event.metaKey || event.target.closest?.(busy)) return;
+  if (event.key === " ") toggle();
+  else if (event.key === "ArrowLeft") stop(), show(step - 1);
+  else if (event.key === "ArrowRight") stop(), show(step + 1);
+  else return;
+  event.preventDefault();
+}
+
+// Arrows move between tabs.
+function turnTab(event) {
+  const tab = event.target.closest?.("#ocra-sources [role=tab]");
+  const way = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+  if (!tab || !way) return;
+  const tabs = all("[role=tab]", tab.closest("[role=tablist]"));
+  const next = tabs[(tabs.indexOf(tab) + way + tabs.length) % tabs.length];
+  next.click();
+  next.focus();
+}
 
 // A held key moves the window at once, and is sent when it rests.
 function nudge(event) {
@@ -215,15 +265,15 @@ function nudge(event) {
   event.preventDefault();
   stop();
   within(look);
-  const { x, y, width } = windowOf(look);
-  hold(look, { x: x + arrow[0], y: y + arrow[1], width });
+  const [x, y, width] = windowOf(look);
+  hold(look, [x + arrow[0], y + arrow[1], width]);
   clearTimeout(resting);
   resting = setTimeout(send, REST);
 }
 
 element.addEventListener("click", (event) => {
   const frame = event.target.closest(".film button");
-  if (event.target.closest(".play")) timer ? stop() : play(step + 1 < count() ? step : 0);
+  if (event.target.closest(".play")) toggle();
   else if (frame) stop(), show(Number(frame.dataset.t));
   else if (event.target.closest('[aria-disabled="true"]')) return;
   else if (event.target.closest(".let-go")) release(held.filter((force) => !ofThisStep(force)));
@@ -236,7 +286,7 @@ element.addEventListener("input", (event) => {
     const size = Number(event.target.value);
     stop();
     within(look);
-    hold(look, { ...windowOf(look), width: size * longer(look) });
+    hold(look, [...windowOf(look).slice(0, 2), size * longer(look)]);
     setSize(look, size);
   }
 });
@@ -247,15 +297,30 @@ element.addEventListener("pointerdown", startMoving);
 element.addEventListener("pointermove", keepMoving);
 element.addEventListener("pointerup", endMoving);
 element.addEventListener("pointercancel", endMoving);
+element.addEventListener("pointerover", hover);
+element.addEventListener("pointerout", hover);
 element.addEventListener("keydown", nudge);
+document.addEventListener("keydown", steer);
+document.addEventListener("keydown", turnTab);
+
+// A mark on the slider where the model was trained.
+function markTrained(look, k) {
+  const slider = document.querySelector(["#ocra-glimpses", "#ocra-other-glimpses"][k]);
+  const range = slider?.querySelector("input[type=range]");
+  if (range) slider.style.setProperty("--trained", (look.dataset.trained - range.min) / (range.max - range.min));
+}
 
 function arrived() {
   if (!view()) return stop();
   const other = view().dataset.run !== run;
   if (other || answered()) held = JSON.parse(view().dataset.forced);
   turn = Math.max(turn, Number(view().dataset.turn));
+  setTimeout(() => all(".look").forEach(markTrained), REST); // once Gradio has shown its sliders
   if (!other) return show(step);
   run = view().dataset.run;
+  if (view().dataset.test) {
+    document.dispatchEvent(new CustomEvent("ocra-shown", { detail: one(".stage image").getAttribute("href") }));
+  }
   play(0);
 }
 

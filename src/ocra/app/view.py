@@ -10,6 +10,7 @@ from html import escape
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
@@ -51,15 +52,17 @@ def render(
     """
     steps = max(look.glimpses for look in looks)
     windows = escape(json.dumps([vars(force) for force in forced]))
+    kind = ' data-test="1"' if subject.exact is not None else ""
     truth = (
         f"<span>in it: {escape(in_words(subject.truth, subject.is_number))}</span>" if subject.truth else ""
     )
     return (
         f'<section class="ocra-view" data-run="{run}" data-turn="{turn}" data-steps="{steps}" '
-        f'data-forced="{windows}"><div class="transport">{_PLAY}'
+        f'data-forced="{windows}"{kind}><div class="transport">{_PLAY}'
         f'<input type="range" class="step" min="1" max="{steps}" value="{steps}" aria-label="Glimpse">'
         f'<output class="count" aria-live="polite">Glimpse {steps} of {steps}</output>'
         f'<p class="subject"><span>{escape(subject.title)}</span>{truth}</p></div>'
+        '<p class="silence" role="alert" hidden></p>'
         f'<div class="looks {"two" if len(looks) > 1 else "one"}">'
         f"{''.join(_article(look, subject) for look in looks)}</div></section>"
     )
@@ -82,12 +85,14 @@ def _article(look: Look, subject: Subject) -> str:
     placement = json.dumps([*look.prepared.placement.scale, *look.prepared.placement.offset])
     steps = escape(json.dumps(steps_of(look), separators=(",", ":")))
     assert look.trace.glimpses is not None and look.trace.canvases is not None
-    write = '<span class="write"></span>' if look.trace.write_windows is not None else ""
+    write = ""
+    if look.trace.write_windows is not None:
+        write = f'<svg viewBox="-0.5 -0.5 {config.width} {config.height}"><rect class="write"/></svg>'
     return (
         f'<article class="look" data-model="{escape(look.name)}" data-w="{config.width}" '
-        f'data-h="{config.height}" data-m="{margin(look):g}" data-movable="{int(config.attention)}" '
+        f'data-h="{config.height}" data-trained="{look.model.info.glimpses}" data-movable="{int(config.attention)}" '
         f'data-placement="{placement}" data-steps="{steps}">{_verdict(look, subject)}<div class="panels">'
-        f'<div class="gaze">{_stage(look)}{_FORCE if config.attention else ""}{_film(look)}</div>'
+        f'<div class="gaze">{_stage(look)}{_film(look)}{_FORCE if config.attention else ""}</div>'
         f'<div class="insight">{_stack("reads", "What it reads", look.trace.glimpses[-1])}'
         f"{_stack('draws', 'What it draws', look.trace.canvases[-1], write)}{_capsules(look)}</div></div>"
         f"{_preparation(look.prepared.steps) if subject.explain else ''}</article>"
@@ -105,14 +110,26 @@ def _verdict(look: Look, subject: Subject) -> str:
         f"{_said(look, answer, subject if t == last else None)}</div>"
         for t, answer in enumerate(look.answers)
     )
-    resized = ""
+    about = [_ability(look), f"trained with {_counted(look.model.info.glimpses, 'glimpse')}"]
     if subject.exact is not None and not subject.fits(look.model):
-        sizes = f"from {_size(subject.exact)} to {_size(look.prepared.image)}"
-        resized = f'<p class="resized">resized for this model, {sizes}</p>'
+        about.append(f"resized for this model, from {_size(subject.exact)} to {_size(look.prepared.image)}")
     return (
-        f'<header class="verdict"><p class="model"><b>{escape(look.name)}</b></p>'
-        f'<div class="said" role="status">{said}</div>{resized}</header>'
+        f'<header class="verdict"><p class="model"><b>{escape(look.name)}</b> {" · ".join(about)}</p>'
+        f'<div class="said" role="status">{said}</div></header>'
     )
+
+
+def _ability(look: Look) -> str:
+    """What the model can say, whatever it is shown."""
+    objects = look.model.info.answer.objects
+    if look.is_number:
+        return f"reads a number of up to {_counted(look.config.readout_digits, 'digit')}"
+    return "names what it finds" if objects is None else f"always names {_counted(objects, 'object')}"
+
+
+def _counted(number: int, what: str) -> str:
+    words = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+    return f"{words[number] if number < len(words) else number} {what}{'s' if number != 1 else ''}"
 
 
 def _size(image: Tensor) -> str:
@@ -139,9 +156,13 @@ def _said(look: Look, answer: Sequence[FoundObject], subject: Subject | None) ->
     if objects:
         values = ", ".join(f"{found.confidence:.2f}" for found in objects)
         said += f'<p class="sure">confidence {values} (0.5: level with the next class)</p>'
-    if unsure := _labels([found for found in objects if found.confidence < UNSURE]):
-        verb = "is" if len(unsure) == 1 else "are"
-        said += f'<p class="doubt">{escape(in_words(unsure))} {verb} hardly ahead of the next class</p>'
+    behind = _labels([found for found in objects if found.confidence < 0.5])
+    level = _labels([found for found in objects if 0.5 <= found.confidence < UNSURE])
+    doubts = [(behind, "behind another class"), (level, "hardly ahead of the next class")]
+    if doubt := ", ".join(
+        f"{escape(in_words(who))} {'is' if len(who) == 1 else 'are'} {what}" for who, what in doubts if who
+    ):
+        said += f'<p class="doubt">{doubt}</p>'
     if look.forced and same(_labels(answer), _labels(look.free), look.is_number):
         said += '<p class="was">the same as when left to itself</p>'
     elif look.forced:
@@ -185,84 +206,68 @@ def _data_url(pixels: Tensor | NDArray[np.uint8]) -> str:
     return "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()
 
 
-def _style(box: Sequence[float]) -> str:
-    """CSS for a place given as left, top, width, height in per cent."""
-    return "left:{}%;top:{}%;width:{}%;height:{}%".format(*box)
-
-
 def margin(look: Look) -> float:
     """Pixels around the image on the stage."""
     return MARGIN * max(look.config.width, look.config.height) if look.config.attention else 0.0
 
 
-def window_box(look: Look, windows: Windows, t: int, size: int, around: float) -> list[float]:
-    """Left, top, width, height of a window of the last image, in per cent of the image with a margin around.
-
-    Pixel centres have whole coordinates, so the image begins at −0.5.
-    """
-    x, y = windows.center[-1, t].tolist()
-    extent = float(windows.width(size)[-1, t])
-    across, down = look.config.width + 2 * around, look.config.height + 2 * around
-    left, top = x - extent / 2 + 0.5 + around, y - extent / 2 + 0.5 + around
-    return [round(100 * share, 3) for share in (left / across, top / down, extent / across, extent / down)]
+def _squares(windows: Windows | None, size: int) -> list[list[float]] | None:
+    """Centre x, y and width of each window of the last image, in its pixels."""
+    if windows is None:
+        return None
+    squares = torch.cat([windows.center[-1], windows.width(size)[-1, :, None]], 1)
+    return [[round(value, 2) for value in square] for square in squares.tolist()]
 
 
 def steps_of(look: Look) -> list[dict[str, Any]]:
-    """What view.js shows at each step: windows in per cent of their image, lengths and sums of the rows."""
+    """What view.js shows at each step: windows in pixels of the model's image, lengths and sums of the rows."""
     config, trace, rows = look.config, look.trace, _rows(look)
-    reads, writes = trace.read_windows, trace.write_windows
-    lengths = trace.capsule_lengths.double()
-    sums = lengths.cumsum(1)
-    top = max(1.0, float(sums[:, -1, : config.classes].max()))
     assert trace.winners is not None
+    reads = _squares(trace.read_windows, config.glimpse_size)
+    writes = _squares(trace.write_windows, config.write_size)
+    lengths = trace.capsule_lengths.double().numpy().round(3)
+    sums = trace.capsule_lengths.double().cumsum(1).numpy().round(3)
     made: list[dict[str, Any]] = []
     for t, winner in enumerate(trace.winners[-1].tolist()):
         believed = set(_labels(look.answers[t]))
         step: dict[str, Any] = {
-            "lengths": [round(float(lengths[-1, t, k]), 3) for k in rows],
-            "sums": [round(float(sums[-1, t, k]), 3) if k < config.classes else None for k in rows],
-            "top": round(top, 3),
+            "lengths": lengths[-1, t, rows].tolist(),
+            "sums": [float(sums[-1, t, k]) if k < config.classes else None for k in rows],
+            "top": max(1.0, float(sums[:, -1, : config.classes].max())),
             "winner": rows.index(winner) if winner in rows else -1,
             "chosen": [row for row, k in enumerate(rows) if look.names[k] in believed],
             "forced": t in look.forced,
         }
         if look.forced:
-            step["free"] = [round(float(lengths[0, t, k]), 3) for k in rows]
-            step["free_sums"] = [round(float(sums[0, t, k]), 3) for k in rows]
-        if reads is not None and writes is not None:
-            x, y = reads.center[-1, t].tolist()
-            step |= {
-                "window": window_box(look, reads, t, config.glimpse_size, margin(look)),
-                "write": window_box(look, writes, t, config.write_size, 0),
-                "x": round(x, 2),
-                "y": round(y, 2),
-                "width": round(float(reads.width(config.glimpse_size)[-1, t]), 2),
-            }
+            step |= {"free": lengths[0, t, rows].tolist(), "free_sums": sums[0, t, rows].tolist()}
+        if reads and writes:
+            step |= {"read": reads[t], "write": writes[t]}
         made.append(step)
     return made
 
 
 def _stage(look: Look) -> str:
-    """The image with the window of this step, those of earlier steps, and the order of their centres."""
+    """The image with the window of this step and the one before it, and the path: a line with a dot for each glimpse.
+
+    All in pixels of the model's image, whose centres have whole coordinates: it begins at −0.5.
+    """
     config, around = look.config, margin(look)
     across, down = config.width + 2 * around, config.height + 2 * around
-    place = (around / across, around / down, config.width / across, config.height / down)
     marks = ""
-    if (windows := look.trace.read_windows) is not None:
-        boxes = [window_box(look, windows, t, config.glimpse_size, around) for t in range(look.glimpses)]
-        marks = f'<span class="window" style="{_style(boxes[-1])}"></span>'
-        for t, box in enumerate(boxes):
-            kind = " forced" if t in look.forced else ""
-            x, y = box[0] + box[2] / 2, box[1] + box[3] / 2
+    if squares := _squares(look.trace.read_windows, config.glimpse_size):
+        marks = '<rect class="shade"/><polyline class="path"/>'
+        for t, (x, y, width) in enumerate(squares):
             marks += (
-                f'<span class="trail{kind}" data-t="{t}" style="{_style(box)}"></span>'
-                f'<b class="spot{kind}" data-t="{t}" style="left:{x:.3f}%;top:{y:.3f}%">{t + 1}</b>'
+                f'<g data-t="{t}" class="{"forced" if t in look.forced else ""}"><rect class="trail" '
+                f'x="{x - width / 2:g}" y="{y - width / 2:g}" width="{width:g}" height="{width:g}"/>'
+                f'<circle cx="{x:g}" cy="{y:g}" r="{0.011 * across:g}"><title>Glimpse {t + 1}</title></circle></g>'
             )
+        marks += '<rect class="window"/>'
     return (
-        f'<figure class="where"><div class="stage" {_TOUCH if config.attention else ""} '
-        f'style="aspect-ratio:{across:g}/{down:g}"><img class="image" alt="What the model is shown" '
-        f'src="{_data_url(look.prepared.image)}" style="{_style([round(100 * share, 3) for share in place])}">'
-        f"{marks}</div>"
+        f'<figure class="where"><svg class="stage" {_TOUCH if config.attention else ""} '
+        f'viewBox="{-0.5 - around:g} {-0.5 - around:g} {across:g} {down:g}"><image class="image" x="-0.5" y="-0.5" '
+        f'width="{config.width}" height="{config.height}" href="{_data_url(look.prepared.image)}"/>'
+        f'<rect class="edge" x="-0.5" y="-0.5" width="{config.width}" height="{config.height}"/>{marks}</svg>'
         '<figcaption><b>Where it looks</b> <span class="place" aria-live="polite"></span></figcaption></figure>'
     )
 
@@ -290,19 +295,23 @@ def _rows(look: Look) -> list[int]:
 
 
 def _capsules(look: Look) -> str:
-    """Bars of capsule lengths, at this step and summed up; view.js fills them in."""
+    """Bars of capsule lengths, at this step and summed up; view.js fills them in. None for an empty image."""
+    if look.prepared.blank:
+        return ""
     rows, total = _rows(look), look.config.object_capsules
     lines = "".join(
-        f'<tr><th scope="row" title="{escape(look.names[k])}">{escape(_short(look, k))}</th>'
+        f'<tr><th scope="row" title="{escape(look.names[k])}">{escape(_plain(look.names[k]))}</th>'
         f'<td class="length">{_BAR}</td><td class="sum">{_BAR}</td></tr>'
         for k in rows
     )
-    notes = [] if len(rows) == total else [f"the {len(rows)} longest of {total} capsules"]
+    notes = [] if len(rows) == total else [f"the {len(rows)} strongest of {total}"]
     notes += ["<u></u> when left to itself"] if look.forced else []
     caption = f"<caption>{', '.join(notes)}</caption>" if notes else ""
     return (
-        f'<table class="capsules">{caption}<thead><tr><th></th><th scope="col">capsule lengths</th>'
-        f'<th scope="col">summed so far</th></tr></thead><tbody>{lines}</tbody></table>'
+        f'<table class="capsules">{caption}<thead><tr><th></th>'
+        '<th scope="col" title="the length of its capsule, from 0 to 1">seen in this glimpse</th>'
+        '<th scope="col" title="the sum of these lengths">seen so far</th></tr></thead>'
+        f"<tbody>{lines}</tbody></table>"
     )
 
 
@@ -312,18 +321,23 @@ def _film(look: Look) -> str:
     lengths = look.trace.capsule_lengths[-1]
     frames = "".join(
         f'<li><button type="button" data-t="{t}" class="{"forced" if t in look.forced else ""}" '
-        f'aria-label="Glimpse {t + 1}: {escape(look.names[winner])}">'
+        f'aria-label="Glimpse {t + 1}: {escape(_plain(look.names[winner]))}">'
         f'<img alt="" src="{_data_url(look.trace.glimpses[-1, t])}"><span>{t + 1}</span>'
-        f'<b class="{"weak" if lengths[t, winner] < WEAK else ""}">{escape(_short(look, winner))}</b>'
+        f'<b class="{"weak" if lengths[t, winner] < WEAK else ""}">{escape(_tag(look, winner))}</b>'
         "</button></li>"
         for t, winner in enumerate(look.trace.winners[-1].tolist())
     )
     return f'<ol class="film{" many" if look.glimpses > 6 else ""}">{frames}</ol>'
 
 
-def _short(look: Look, capsule: int) -> str:
-    """The name of a class; a short one for the background."""
-    return look.names[capsule] if capsule < look.config.classes else "bg"
+def _tag(look: Look, winner: int) -> str:
+    """What a frame of the film strip says: the class, a dash for the background, nothing of an empty image."""
+    return "" if look.prepared.blank else look.names[winner] if winner < look.config.classes else "–"
+
+
+def _plain(name: str) -> str:
+    """The name of a capsule in plain words: those of house numbers that count the digits are named <5, <4 …"""
+    return f"under {name[1:]} digits" if name.startswith("<") else name
 
 
 def _preparation(steps: Sequence[Step]) -> str:
@@ -334,8 +348,10 @@ def _preparation(steps: Sequence[Step]) -> str:
         box = ""
         if step.box is not None:
             left, top, right, bottom = step.box
-            place = (left / columns, top / rows, (right - left) / columns, (bottom - top) / rows)
-            box = f'<span style="{_style([round(100 * share, 2) for share in place])}"></span>'
+            box = (
+                f'<svg viewBox="0 0 {columns} {rows}"><rect x="{left:g}" y="{top:g}" width="{right - left:g}" '
+                f'height="{bottom - top:g}"/></svg>'
+            )
         note = f" <i>{escape(step.note)}</i>" if step.note else ""
         figures += (
             f'<figure><div><img alt="" src="{_data_url(step.pixels)}">{box}</div>'
