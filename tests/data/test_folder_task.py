@@ -186,3 +186,10 @@ def test_config_makes_the_folder_task(tmp_path: Path) -> None:
     assert task.augment and not make_task(config, "test").augment  # type: ignore[attr-defined]
     with pytest.raises(UsageError, match="needs its folder"):
         make_task("folder")
+
+
+def test_an_image_that_has_changed_is_read_again(tmp_path: Path) -> None:
+    root = write_folder(tmp_path)
+    before = FolderTask(root=root, split="test").batch([0]).images
+    Image.new("RGB", (31, 20), (9, 9, 9)).save(root / "15.png")
+    assert not torch.equal(FolderTask(root=root, split="test").batch([0]).images, before)

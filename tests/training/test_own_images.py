@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 import ocra
@@ -94,10 +95,14 @@ def test_training_says_what_it_sees_and_how_it_went(
     root = write_folder(tmp_path / "pets", ["cat", "dog dog", ""] * 10)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        result = train_folder(root, tmp_path / "run", experiment=small(folder_experiment(root)), processes=1)
+        result = train_folder(
+            root, tmp_path / "run", experiment=small(folder_experiment(root)), processes=1,
+            compare=lambda task, seconds: lambda images: torch.zeros(len(images), len(task.class_names)),
+        )  # fmt: skip
     said = capsys.readouterr().out
     assert "24 × 30" not in said and "30 × 24 pixels, kept; grey" in said and "plan " in said
     assert "images wrong" in said and "d′" in said and "by number of objects" in said
+    assert result.other is not None and "compared with" in said
     assert result.test.figures["n"] == sum(image.split == "test" for image in read_labels(root))
     model = ocra.OCRA.from_pretrained(result.weights)
     assert model.info.class_names == ("cat", "dog") and model.info.answer == ocra.AnswerRule(
@@ -127,6 +132,16 @@ def test_a_name_that_is_neither_preset_nor_folder_is_refused(
 ) -> None:
     assert main(["train", str(tmp_path / "gone")]) == 2
     assert "no folder of images of that name" in capsys.readouterr().err
+
+
+def test_a_folder_needs_no_task_and_no_other_recipe(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = write_folder(tmp_path, ["cat", "dog"] * 5)
+    assert main(["train", str(root), "--task", "multimnist"]) == 2
+    assert "leave out --task" in capsys.readouterr().err
+    assert main(["train", str(root), "--recipe", "paper"]) == 2
+    assert "chosen from its images" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("cell", ["cat", ""])

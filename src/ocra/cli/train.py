@@ -154,6 +154,8 @@ def _base(words: list[str]) -> Experiment:
 
         if found.recipe != "default":
             raise UsageError("--recipe is for presets; the recipe of a folder is chosen from its images.")
+        if found.task is not None:
+            raise UsageError("A folder of images is a task by itself; leave out --task.")
         base = folder_experiment(named)
     elif named is not None and named not in PRESETS:
         raise UsageError(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import unicodedata
 import warnings
 from collections import Counter
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -102,7 +104,9 @@ class FolderTask(Task):
                 "in a column 'split' of labels.csv which are for train, validation and test."
             )
         self.files = tuple(image.file for image in chosen)
-        self._images, sizes = _load_images(self.root, chosen, self.image_shape)
+        self._images, sizes = _load_images(
+            self.root, tuple(chosen), self.image_shape, _stamps(self.root, chosen)
+        )
         self._counts = count_labels(chosen, self.class_names)
         self._levels = np.array([(p.mean() / 255, p.std() / 255) for p in self._images], dtype=np.float32)
         most = max(len(image.labels) for image in labelled)
@@ -172,10 +176,23 @@ def open_image(root: Path, image: LabelledImage) -> UserImage:
         raise OcraError(f"{image.where}: {error}") from error
 
 
+def _stamps(root: Path, labelled: list[LabelledImage]) -> tuple[tuple[int, int], ...]:
+    """Length and time of the last change of each file."""
+    files = [os.stat(root / image.file) for image in labelled if image.content is None]
+    return tuple((file.st_size, file.st_mtime_ns) for file in files)
+
+
+@lru_cache(maxsize=3)  # a run makes the tasks of its splits again and again
 def _load_images(
-    root: Path, labelled: list[LabelledImage], image_shape: tuple[int, int, int]
+    root: Path,
+    labelled: tuple[LabelledImage, ...],
+    image_shape: tuple[int, int, int],
+    stamps: tuple[tuple[int, int], ...],
 ) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
-    """The images, uint8 [images, channels, height, width], and the width and height each file has [images, 2]."""
+    """The images, uint8 [images, channels, height, width], and the width and height each file has [images, 2].
+
+    stamps: by which files that have changed are known.
+    """
     images = np.empty((len(labelled), *image_shape), dtype=np.uint8)
     sizes = np.empty((len(labelled), 2), dtype=np.float32)
     lightest = 0.0

@@ -10,7 +10,8 @@ from __future__ import annotations
 import time
 import warnings
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -96,9 +97,16 @@ class OwnResult:
     summary: dict[str, Any]
     """What summary.json of the run holds."""
     test: Evaluation
+    other: Evaluation | None = None
+    """How another model does on the same images, if there was one to compare with."""
 
     def __str__(self) -> str:
-        return f"{report(self.test)}\nWeights: {self.weights}"
+        lines = [report(self.test), f"Weights: {self.weights}"]
+        if self.other is not None:
+            lines[1:1] = [
+                f"  compared with  {self.other.exact_error:.1%} of images wrong for the other model"
+            ]
+        return "\n".join(lines)
 
 
 def train_folder(
@@ -112,6 +120,7 @@ def train_folder(
     device: str = "auto",
     quiet: bool = False,
     track: str | None = None,
+    compare: Callable[[FolderTask, float], Any] | None = None,
     **settings: Any,
 ) -> OwnResult:
     """Train on a folder of labelled images (see `ocra.data.labels` for the formats) and score on those held out.
@@ -121,6 +130,8 @@ def train_folder(
 
     experiment: another recipe than `folder_experiment` would choose, as that function returns it.
     seed, images, settings: as for that function; processes, device, quiet, track: as for `ocra.train`.
+    compare: what trains another model, such as a plain CNN, on the same images: called with the training images and
+    the CPU seconds this one took, it returns anything that `ocra.evaluate` takes.
     """
     if experiment is not None:
         task = experiment.task.to_dict()
@@ -133,7 +144,11 @@ def train_folder(
     warn_of_trouble(summary)
     folder = fresh_path(chosen.name) if out is None else Path(out)
     run = train(chosen, folder, processes=processes, device=device, quiet=quiet, track=track)
-    result = OwnResult(folder / "weights" / "best", run, evaluate(folder / "weights" / "best", split="test"))
+    weights = folder / "weights" / "best"
+    result = OwnResult(weights, run, evaluate(weights, split="test"))
+    if compare is not None:
+        other = compare(FolderTask(chosen.task, "train", chosen.seed), run["cpu_seconds"])  # type: ignore[arg-type]
+        result = replace(result, other=evaluate(other, make_task(chosen.task, "test")))
     if not quiet:
         print(result, flush=True)
     return result
@@ -318,8 +333,8 @@ def report(test: Evaluation) -> str:
     lines = [
         f"Test: {figures['exact_error']:.1%} of {figures['n']:,} images wrong ({low:.1%} to {high:.1%})",
         f"  objects  {figures['misses']:,} of {figures['objects']:,} missed, {figures['false_alarms']:,} named that "
-        f"are not there; precision {figures['precision']:.1%}, recall {figures['recall']:.1%}, "
-        f"d′ {figures['d_prime']:.2f}",
+        f"are not there; precision {figures['precision']:.1%}, recall {figures['recall']:.1%}"
+        + (f", d′ {figures['d_prime']:.2f}" if "d_prime" in figures else ""),
     ]
     if by_number := details.get("objects_in_image"):
         parts = [f"{number}: {row['exact_error']:.1%} of {row['n']:,}" for number, row in by_number.items()]
