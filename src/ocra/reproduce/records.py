@@ -412,10 +412,8 @@ def read_record(path: Path) -> Record:
 
 
 def read_records(folder: Path) -> list[Record]:
-    """All records in a folder, by name; measurements of other kinds (speed.json) are passed over."""
-    found = {path: read_json(path) for path in sorted(folder.glob("*.json"))}
-    others = [path for path, values in found.items() if isinstance(values, dict) and "preset" not in values]
-    return [read_record(path) for path in found if path not in others]
+    """All records in a folder, by name; measurements of other kinds (speed.json) have no preset and are passed over."""
+    return [read_record(path) for path in sorted(folder.glob("*.json")) if "preset" in read_json(path)]
 
 
 def write_record(folder: Path, record: Record) -> Path:
