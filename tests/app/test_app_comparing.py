@@ -14,8 +14,8 @@ from visitors import save_model
 
 from ocra.app import view as view_module
 from ocra.app.looking import Force, Look, companion, load_models, look
-from ocra.app.studio import Choice, Request, Session, Studio
-from ocra.app.subjects import Subject, TestImages, from_drawing
+from ocra.app.studio import Choice, Session, Studio
+from ocra.app.subjects import Request, Subject, TestImages, from_drawing
 from ocra.errors import OcraError
 from ocra.model.ocra import OCRA
 
@@ -66,7 +66,7 @@ def test_window_far_outside_is_kept_in_reach_of_the_image(models):
 
 
 def test_test_image_of_another_task_is_resized_and_nothing_else(models):
-    subject, _ = TestImages().take("cluttered", 2, models["clutter"], patience=60)
+    subject, _ = TestImages().take(Request("cluttered", 2), models["clutter"], patience=60)
     seen = look("three", models["three"], subject, 3)
     averaged = torch.nn.functional.interpolate(subject.exact[None], size=(36, 36), mode="area")[0]
     assert (seen.prepared.image - averaged).abs().mean() < 0.02
@@ -74,7 +74,7 @@ def test_test_image_of_another_task_is_resized_and_nothing_else(models):
 
 
 def test_column_of_a_resized_image_says_so_and_the_other_does_not(models):
-    subject, _ = TestImages().take("cluttered", 2, models["clutter"], patience=60)
+    subject, _ = TestImages().take(Request("cluttered", 2), models["clutter"], patience=60)
     first, second = Studio(models).show(Session(subject), BOTH).view.split("</article>")[:2]
     assert "resized" not in first
     assert "resized for this model, from 100 × 100 px to 36 × 36 px" in second
@@ -145,16 +145,20 @@ def of_folder(tmp_path) -> OCRA:
 
 def test_stored_images_have_a_last_one_and_generated_ones_go_on(of_folder):
     images = TestImages()
-    assert images.take("folder", 2, of_folder, patience=60)[0].title == "Test image 2"
+    assert images.take(Request("folder", 2), of_folder, patience=60)[0].title == "Test image 2"
     with pytest.raises(OcraError, match="from 0 to 2"):
-        images.take("folder", 3, of_folder, patience=60)
-    assert images.take("multimnist", 20_000, of_folder, patience=60)[0].title == "Test image 20,000"
+        images.take(Request("folder", 3), of_folder, patience=60)
+    assert images.take(Request("multimnist", 20_000), of_folder, patience=60)[0].title == "Test image 20,000"
 
 
 def test_another_and_next_stay_within_the_stored_images(of_folder):
     images = TestImages()
-    assert images.take("folder", 2, of_folder, "next", patience=60)[1] == 0
-    assert {images.take("folder", 0, of_folder, "any", patience=60)[1] for _ in range(20)} <= {0, 1, 2}
+    assert images.take(Request("folder", 2, "next"), of_folder, patience=60)[1] == 0
+    assert {images.take(Request("folder", 0, "any"), of_folder, patience=60)[1] for _ in range(20)} <= {
+        0,
+        1,
+        2,
+    }
 
 
 @pytest.mark.parametrize("count", [math.nan, math.inf, "many"])

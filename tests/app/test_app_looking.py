@@ -16,8 +16,8 @@ from visitors import save_model
 from ocra.app import subjects
 from ocra.app.looking import Force, load_models, look, so_far
 from ocra.app.looking import _short_names as short_names
-from ocra.app.studio import Choice, Request, Result, Session, Studio
-from ocra.app.subjects import Subject, TestImages, from_drawing, from_upload
+from ocra.app.studio import Choice, Result, Session, Studio
+from ocra.app.subjects import Request, Subject, TestImages, from_drawing, from_upload
 from ocra.app.view import _said, steps_of
 from ocra.errors import OcraError
 from ocra.images.reading import UserImage
@@ -52,7 +52,7 @@ def test_forced_window_reads_what_it_is_drawn_around(models):
 
 def test_forcing_a_step_leaves_the_steps_before_it_and_the_free_pass_alone(models):
     model = models["three"]
-    subject, _ = TestImages().take("multimnist", 3, model, patience=60)
+    subject, _ = TestImages().take(Request("multimnist", 3), model, patience=60)
     free = look("three", model, subject, 3)
     seen = look("three", model, subject, 3, [Force(1, 7, 7, 14)])
     torch.testing.assert_close(seen.trace.capsule_lengths[0], free.trace.capsule_lengths[0])
@@ -177,7 +177,7 @@ def test_what_could_not_be_read_is_tried_again(models, monkeypatch):
 def test_answer_so_far_is_that_of_the_glimpses_made(models):
     """After t glimpses of a longer pass the model says what it would say if it had only made t."""
     model = models["five"]
-    subject, _ = TestImages().take("multimnist", 3, model, patience=60)
+    subject, _ = TestImages().take(Request("multimnist", 3), model, patience=60)
     seen = look("five", model, subject, 5)
     for t in range(5):
         alone = look("five", model, subject, t + 1).answers[-1]

@@ -11,8 +11,8 @@ from typing import Any, Literal, NamedTuple
 import gradio as gr
 
 from ocra.app.looking import companion, most_glimpses
-from ocra.app.studio import NOTHING, Choice, Request, Result, Session, Studio, whole
-from ocra.app.subjects import MOST_NUMBER, task_of
+from ocra.app.studio import NOTHING, Choice, Result, Session, Studio, whole
+from ocra.app.subjects import MOST_NUMBER, Request, task_of
 from ocra.app.uploads import MOST_BYTES
 from ocra.app.view import empty
 from ocra.data import get_task, task_names

@@ -14,13 +14,10 @@ from pathlib import Path
 from threading import Event
 from typing import Any
 
-from PIL import Image, ImageDraw
-
 from ocra.app.looking import load_models
 from ocra.app.studio import Studio
 from ocra.app.uploads import Uploads
 from ocra.errors import OcraError, UsageError
-from ocra.viz.style import READ
 
 LOOPBACK = "127.0.0.1"
 THIS_MACHINE = ("localhost", LOOPBACK, "[::1]")
@@ -59,7 +56,7 @@ def serve(
             run_history=False,
             footer_links=[],
             app_kwargs={"middleware": [middleware], "routes": upload_routes(uploads)},
-            favicon_path=_favicon(Path(folder) / "icon.png"),
+            favicon_path=Path(__file__).parent / "icon.svg",
             theme=theme(),
             head=f"<style>{style()}</style>",
         )
@@ -100,16 +97,6 @@ def upload_routes(uploads: Uploads) -> list[Any]:
         Route("/ocra/upload", receive, methods=["POST"]),
         Route("/gradio_api/upload", refuse, methods=["POST"]),
     ]
-
-
-def _favicon(path: Path) -> Path:
-    """Draw the sign in the browser's tab: a window around a spot."""
-    sign = Image.new("RGB", (64, 64), "#101112")
-    pen = ImageDraw.Draw(sign)
-    pen.ellipse((24, 20, 42, 38), fill="white")
-    pen.rectangle((12, 9, 52, 49), outline=READ, width=5)
-    sign.save(path)
-    return path
 
 
 def _wait() -> None:

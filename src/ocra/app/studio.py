@@ -7,10 +7,10 @@ import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import wraps
-from typing import Concatenate, Literal, ParamSpec
+from typing import Concatenate, ParamSpec
 
 from ocra.app.looking import Force, look
-from ocra.app.subjects import PATIENCE, Reading, Subject, TestImages, from_drawing, from_upload
+from ocra.app.subjects import PATIENCE, Reading, Request, Subject, TestImages, from_drawing, from_upload
 from ocra.app.uploads import Uploads
 from ocra.app.view import empty, notice, render
 from ocra.errors import OcraError
@@ -42,15 +42,6 @@ def whole(glimpses: float | None) -> int:
         return int(glimpses or 1)
     except (TypeError, ValueError, OverflowError):
         raise OcraError("The page sent a number of glimpses that cannot be read; reload it.") from None
-
-
-@dataclass(frozen=True)
-class Request:
-    """A test image that a visitor asked for."""
-
-    task: str
-    number: float | None
-    pick: Literal["this", "next", "any"] = "this"
 
 
 @dataclass(frozen=True)
@@ -169,7 +160,7 @@ class Studio:
     def _test(self, session: Session, asked: Request, choice: Choice, patience: float) -> Result:
         model = self.model(choice.model)
         try:
-            subject, number = self.images.take(asked.task, asked.number, model, asked.pick, patience)
+            subject, number = self.images.take(asked, model, patience)
         except Reading as reading:
             return Result(replace(session, waiting=True), notice=notice(str(reading)))
         known = replace(session, asked=Request(asked.task, number))

@@ -101,6 +101,16 @@ def config_of(name: str, model: OCRA) -> TaskConfig:
     return task_config(values | ({"download": False} if "download" in values else {}))
 
 
+@dataclass(frozen=True)
+class Request:
+    """A test image that a visitor asked for."""
+
+    task: str
+    number: float | None
+    pick: Literal["this", "next", "any"] = "this"
+    """That of this number, the one after it, or any."""
+
+
 class Reading(OcraError):
     """The images of a task are still being read."""
 
@@ -133,20 +143,14 @@ class TestImages:
                 "until then you can look at something else."
             ) from None
 
-    def take(
-        self,
-        name: str,
-        number: float | None,
-        model: OCRA,
-        pick: Literal["this", "next", "any"] = "this",
-        patience: float = PATIENCE,
-    ) -> tuple[Subject, int]:
-        """Test image `number` of a task, or the one after it or any, and its number."""
-        task, note = self.open(config_of(name, model), patience)
+    def take(self, asked: Request, model: OCRA, patience: float = PATIENCE) -> tuple[Subject, int]:
+        """The image that was asked for, and its number."""
+        task, note = self.open(config_of(asked.task, model), patience)
         count = len(task) if task.stored else MOST_NUMBER + 1
-        if pick == "any":
+        number = asked.number
+        if asked.pick == "any":
             number = random.randrange(min(count, 10_000))
-        elif pick == "next":
+        elif asked.pick == "next":
             number = (int(number or 0) + 1) % count
         if number is None or not 0 <= number < count:
             raise OcraError(f"Choose an image number from 0 to {count - 1:,}.")

@@ -18,7 +18,7 @@ from PIL import Image
 from ocra.viz import panels
 from ocra.viz.panels import WINNER, draw_window, margin_for, matted_size, show_image
 from ocra.viz.record import Record
-from ocra.viz.style import FAINT, INK, MUTED, READ, RIGHT, WRONG, Sheet, styled, written
+from ocra.viz.style import INK, MUTED, READ, RIGHT, WRONG, Sheet, styled, written
 
 Frame = NDArray[np.uint8]
 DPI = 100
@@ -108,8 +108,8 @@ def _draw_step(record: Record, step: int) -> tuple[Sheet, Axes]:
     show_image(axes, record.image, margin_for(record))
     trail = record.reads[: step + 1]
     axes.plot(trail[:, 0], trail[:, 1], "o-", color=READ, linewidth=1.3, alpha=0.8, markersize=4, zorder=4)
-    for square in record.reads[:step]:
-        draw_window(axes, square, FAINT, width=0.8, alpha=0.45)
+    if step:
+        draw_window(axes, record.reads[step - 1], width=0.9, alpha=0.5)
     sheet.write(left, top - CAPTION / 2, "glimpse", color=MUTED)
     panels.draw_glimpse(sheet, record, step, left, top, SMALL)
     below = top + SMALL + WINNER + CAPTION

@@ -141,7 +141,7 @@ def _draw_step(
     axes = sheet.panel(image_left, top, width, height)
     show_image(axes, record.image, margin_for(record))
     if step:
-        draw_window(axes, record.reads[step - 1], FAINT, width=0.8, alpha=0.6)
+        draw_window(axes, record.reads[step - 1], width=0.9, alpha=0.5)
     draw_window(axes, record.reads[step])
     top += height + GAP
     panels.draw_glimpse(sheet, record, step, left, top, PANEL)

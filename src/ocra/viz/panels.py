@@ -96,27 +96,25 @@ def matted_size(record: Record, side: float) -> tuple[float, float]:
 
 
 def draw_path(axes: Axes, squares: NDArray[np.float32]) -> None:
-    """Numbered fixations joined by a line, with the windows faint behind them."""
-    for square in squares:
-        draw_window(axes, square, width=0.9, alpha=0.55 if len(squares) <= 6 else 0.35)
-    for colour, width in ((WHITE, 2.4), (READ, 1.3)):
-        axes.plot(*squares[:, :2].T, color=colour, linewidth=width, zorder=4, solid_capstyle="round")
-    badge = {"boxstyle": "round,pad=0.22,rounding_size=0.75", "fc": READ, "ec": WHITE, "linewidth": 0.9}
+    """A thin line with a numbered dot for each fixation, and the last two windows."""
+    for square, alpha in zip(squares[-2:], (1.0, 0.5)[: len(squares)][::-1], strict=True):
+        draw_window(axes, square, width=0.9, alpha=alpha)
+    axes.plot(*squares[:, :2].T, "o-", color=READ, linewidth=1.1, markersize=3, zorder=4)
     (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
     groups: list[list[int]] = []  # steps whose numbers would lie on top of each other
     for step, (x, y, _) in enumerate(squares):
         near = [g for g in groups if np.hypot(*(squares[g[0], :2] - (x, y))) < 0.12 * (right - left)]
         near[0].append(step) if near else groups.append([step])
+    hem = [effects.withStroke(linewidth=1.6, foreground=BLACK)]
     for steps in groups:
         text = _numbers(steps)
-        # A badge stays inside the image, also where a look goes out of it.
-        edge = (0.05 + 0.012 * len(text)) * (right - left)
-        x = min(max(squares[steps[0], 0], left + edge), right - edge)
-        y = min(max(squares[steps[0], 1], top + edge), bottom - edge)
+        # A number stays inside the image, also where a look goes out of it.
+        edge = (0.05 + 0.024 * len(text)) * (right - left)
+        x = min(max(squares[steps[0], 0] + 0.025 * (right - left), left), right - edge)
+        y = min(max(squares[steps[0], 1], top + 0.06 * (bottom - top)), bottom - 0.06 * (bottom - top))
         axes.text(
-            x, y, text, ha="center", va="center_baseline", fontsize=6.5, weight="bold", color=BLACK,
-            zorder=7, bbox=badge,
-        )  # fmt: skip
+            x, y, text, va="center", fontsize=6.5, weight="bold", color=READ, zorder=7, path_effects=hem
+        )
 
 
 def _numbers(steps: Sequence[int]) -> str:

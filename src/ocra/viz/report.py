@@ -161,28 +161,21 @@ def _about_weights(folder: Path, experiment: Experiment, images: int, device: st
         task = make_task(experiment.task, "test", 0)
         result = evaluate(model, task, images=images)
     except OcraError as error:
-        return [
-            _section("Test images", f"<p class='muted'>They could not be shown: {escape(str(error))}</p>")
-        ]
+        why = f"<p class='muted'>They could not be shown: {escape(str(error))}</p>"
+        return [_section("Test images", why)]
     number = min(GAZES, len(task))
     batch, titles = task.batch(range(number)), [f"image {i}" for i in range(number)]
     seen = records(model, batch.images, truths=batch.names(task.class_names), titles=titles)
     wrong = [record for record in seen if record.right is False][: SAMPLES // 2]
     example = next((record for record in seen if record.right), seen[0])
-    first = "The first test images and their reconstructions"
-    gaze = f"Centres of the windows on {len(seen)} test images, with the mean window"
+    first, order = "The first test images and their reconstructions", "in their order"
+    samples = [_image(first, draw_results(seen[:SAMPLES], order))]
+    samples += [_image("The first errors", draw_results(wrong, order))] if wrong else []
+    gaze = _image(f"Centres of the windows on {len(seen)} test images, with the mean window", draw_gaze(seen))
     return [
         _section(f"Best weights on {result.figures['n']:,} test images", *_confusion(result)),
-        _section(
-            "Samples",
-            _image(first, draw_results(seen[:SAMPLES], "in their order")),
-            _image("The first errors", draw_results(wrong, "in their order")) if wrong else "",
-        ),
-        _section(
-            "Scanpaths",
-            _image(gaze, draw_gaze(seen)),
-            _image("One image, step by step", draw_look(example), dpi=110),
-        ),
+        _section("Samples", *samples),
+        _section("Scanpaths", gaze, _image("One image, step by step", draw_look(example), dpi=110)),
     ]
 
 
@@ -231,44 +224,11 @@ def _config(experiment: Experiment, summary: dict[str, Any]) -> list[str]:
 
 # The page in HTML.
 
-STYLE = """
-:root { color-scheme: light dark; }
-* { box-sizing: border-box; }
-body { margin: 0; background: var(--ocra-paper); color: var(--ocra-ink);
-  font: 16px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; }
-main { max-width: 66rem; margin: 0 auto; padding: 1.5rem 1rem 4rem; }
-h1 { font-size: 1.7rem; line-height: 1.2; margin: .5rem 0 .25rem; overflow-wrap: anywhere; }
-h2 { font-size: 1.15rem; margin: 2.4rem 0 .8rem; }
-p { margin: .4rem 0; }
-.muted, figcaption, caption { color: var(--ocra-muted); font-size: .9rem; }
-.cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(9.5rem, 1fr)); gap: .75rem;
-  margin: 1.2rem 0; }
-.card, figure, details { background: var(--ocra-card); border: 1px solid var(--ocra-line); border-radius: .7rem;
-  padding: .8rem 1rem; }
-.card b { display: block; font-size: 1.45rem; line-height: 1.3; font-variant-numeric: tabular-nums; }
-.card span { color: var(--ocra-muted); font-size: .85rem; display: block; }
-.two { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(20rem, 100%), 1fr)); gap: .75rem; }
-figure { margin: 0 0 .75rem; } .two figure { margin: 0; } figcaption { margin-bottom: .4rem; }
-figure svg { display: block; width: 100%; height: auto; }
-figure img { display: block; width: clamp(var(--least), 100%, var(--most)); max-width: none; height: auto;
-  background: #fff; border-radius: .35rem; }
-.scroll { overflow-x: auto; }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .92rem; }
-caption { text-align: left; padding-bottom: .4rem; }
-th, td { padding: .28rem .9rem .28rem 0; text-align: left; border-bottom: 1px solid var(--ocra-line); }
-td.n, th.n { text-align: right; } tr:last-child td { border-bottom: 0; }
-table.heat { border-collapse: separate; border-spacing: 2px; margin: .6rem 0; }
-table.heat td { text-align: center; padding: .3rem .4rem; min-width: 2.6rem; border: 0; border-radius: .25rem;
-  background: color-mix(in srgb, var(--c, transparent) calc(var(--v, 0) * 100%), transparent); }
-table.heat th { border: 0; padding: .2rem .45rem; text-align: center; font-weight: 600; }
-details { padding: .6rem 1rem; margin: .6rem 0; }
-summary { cursor: pointer; font-weight: 600; }
-"""
-
 
 def _page(title: str, parts: Iterable[str]) -> str:
     """A whole page from parts that are HTML already."""
-    style = css_variables("@media (prefers-color-scheme: dark) {{ :root {{ {} }} }}") + STYLE
+    style = css_variables("@media (prefers-color-scheme: dark) {{ :root {{ {} }} }}")
+    style += (Path(__file__).parent / "report.css").read_text("utf-8")
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
