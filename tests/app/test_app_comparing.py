@@ -97,7 +97,7 @@ def test_model_is_compared_with_the_next_of_its_task_and_size(models):
 def test_another_model_brings_its_companion_unless_two_are_being_compared(models):
     from ocra.app import page
 
-    actions = page.Actions(Studio(models))
+    actions = page.Page(Studio(models))
     assert actions.other_model(Session(), "five", 3, False, "clutter", 3)[-1] == "three"
     assert actions.other_model(Session(), "five", 3, True, "clutter", 3)[-1] == page.gr.skip()
 
@@ -106,7 +106,7 @@ def test_another_model_brings_its_companion_unless_two_are_being_compared(models
 def test_list_that_is_merely_opened_changes_nothing(models):
     from ocra.app import page
 
-    actions, skip = page.Actions(Studio(models)), page.gr.skip()
+    actions, skip = page.Page(Studio(models)), page.gr.skip()
     now = ("three", 2, False, "five", 5)
     session = actions.studio.show(Session(dot(5, 5), asked=Request("multimnist", 4)), Choice(*now)).session
     for outputs in (

@@ -291,6 +291,10 @@ def test_a_phone_shows_all_of_it_without_scrolling_sideways(visit):
              && element.getBoundingClientRect().right > 391).map((element) => element.className)"""
     )
     assert overhanging == []
+    heights = page.locator(".ocra-view button, .ocra-pad button").evaluate_all(
+        "buttons => buttons.map((button) => button.getBoundingClientRect().height)"
+    )
+    assert min(heights) >= 44
 
 
 def test_server_reaches_no_other_machine_and_tells_no_one(server, visit):

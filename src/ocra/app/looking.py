@@ -40,18 +40,15 @@ def _short_names(sources: Sequence[str]) -> list[str]:
     names = []
     for own in parts:
         others = [other for other in parts if other != own]
-        length = 1
+        length = min(3, len(own)) if own[-1] in ("best", "last") else 1  # these say nothing by themselves
         while length < len(own) and any(other[-length:] == own[-length:] for other in others):
             length += 1
-        if own[-1] in ("best", "last") and length < 3:  # the end of a run's path says nothing by itself
-            length = min(3, len(own))
         names.append("/".join(own[-length:]))
     return [f"{name} ({k + 1})" if names.count(name) > 1 else name for k, name in enumerate(names)]
 
 
 def companion(models: Mapping[str, OCRA], name: str) -> str | None:
     """The next model of the same task and image size, which is the fairest to compare with, if any."""
-
     kinds = {other: (model.info.task_name, model.config.image_shape) for other, model in models.items()}
     names = list(models)
     own = names.index(name)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from html import escape
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import gradio as gr
 
@@ -35,120 +35,83 @@ DROP = f"""<label class="ocra-drop" data-most="{MOST_BYTES}"><input type="file" 
 HOUR = 3600
 
 
-class Sources(NamedTuple):
-    """The three ways to an image."""
-
-    pad: gr.HTML
-    drop: gr.HTML
-    task: gr.Dropdown
-    number: gr.Number
-    another: gr.Button
-    following: gr.Button
-
-
-class Controls(NamedTuple):
-    """Which model, how many glimpses, what to compare it with: the controls of a Choice, in its order."""
-
-    model: gr.Dropdown
-    glimpses: gr.Slider
-    compare: gr.Checkbox
-    other: gr.Dropdown
-    other_glimpses: gr.Slider
-
-
-def build(studio: Studio) -> gr.Blocks:
-    """The page for the models of a studio."""
-    first = next(iter(studio.models.values()))
-    with gr.Blocks(title="OCRA", analytics_enabled=False) as page:
-        session = gr.State(Session(), time_to_live=24 * HOUR)
-        timer = gr.Timer(1, active=False)
-        gr.HTML(HEADER, apply_default_css=False)
-        with gr.Row(elem_id="ocra-main"):
-            with gr.Column(elem_id="ocra-image", min_width=0):
-                sources = _sources(first)
-                message = gr.HTML("", elem_id="ocra-message", apply_default_css=False)
-            with gr.Column(elem_id="ocra-result", min_width=0):
-                view = _scripted(empty(NOTHING), "view.js", "ocra-view")
-            with gr.Column(elem_id="ocra-choice", min_width=0):
-                controls, second = _controls(studio)
-        gr.HTML(FOOTER, apply_default_css=False)
-        outputs = [session, view, message, timer, sources.number]
-        _wire(page, Actions(studio), sources, controls, second, outputs)
-    return page
-
-
-def _scripted(value: str, script: str, name: str) -> gr.HTML:
-    """HTML with a script of ours that keeps it alive."""
-    code = (FOLDER / script).read_text("utf-8")
-    return gr.HTML(value, js_on_load=code, elem_id=name, apply_default_css=False)
-
-
-def _pad(model: OCRA) -> str:
-    """The drawing pad, with a pen as wide as the strokes the model was trained on."""
-    task = task_of(model)
-    return PAD.format(pen=task.pen_width, hint=escape(task.drawing_hint))
-
-
-def _tasks(model: OCRA) -> gr.Dropdown:
-    """Every task that has test images, the model's own chosen."""
-    own = task_of(model)
-    tasks = [get_task(name) for name in dict.fromkeys([*task_names(), own.name])]
-    choices = [(task.title or task.name, task.name) for task in tasks if task is own or not task.private]
-    return gr.Dropdown(choices, value=own.name, label="Task", elem_id="ocra-task")
-
-
-def _sources(model: OCRA) -> Sources:
-    with gr.Tabs(elem_id="ocra-sources"):
-        with gr.Tab("Draw"):
-            pad = _scripted(_pad(model), "pad.js", "ocra-draw")
-        with gr.Tab("Upload"):
-            drop = _scripted(DROP, "upload.js", "ocra-upload")
-        with gr.Tab("Test image"):
-            task = _tasks(model)
-            number = gr.Number(
-                0, label="Number", precision=0, minimum=0, maximum=MOST_NUMBER, elem_id="ocra-number"
-            )
-            with gr.Row(elem_id="ocra-step-through"):
-                another = gr.Button("Another one", variant="primary", min_width=0)
-                following = gr.Button("Next", min_width=0)
-    return Sources(pad, drop, task, number, another, following)
-
-
-def _controls(studio: Studio) -> tuple[Controls, gr.Column]:
-    """The controls of the models, and the column that only shows when comparing."""
-    names = list(studio.models)
-    own = names[0]
-    first = studio.models[own]
-    second = companion(studio.models, own) or names[min(1, len(names) - 1)]
-    fewer = max(1, first.config.glimpses // 2)
-    with gr.Group(elem_id="ocra-models"):
-        model = gr.Dropdown(names, value=own, label="Model", elem_id="ocra-model")
-        glimpses = _glimpses(first, "ocra-glimpses")
-        compare = gr.Checkbox(False, label="Compare side by side", elem_id="ocra-compare")
-        with gr.Column(visible=False, elem_id="ocra-second") as column:
-            other = gr.Dropdown(names, value=second, label="With", elem_id="ocra-other")
-            other_glimpses = _glimpses(first, "ocra-other-glimpses", fewer if second == own else None)
-    return Controls(model, glimpses, compare, other, other_glimpses), column
-
-
-def _glimpses(model: OCRA, name: str, value: int | None = None) -> gr.Slider:
-    most = most_glimpses(model)
-    value = value or model.config.glimpses
-    return gr.Slider(1, max(most, 2), value, step=1, label="Glimpses", elem_id=name, interactive=most > 1)
-
-
-def _outputs(result: Result, *more: Any) -> tuple[Any, ...]:
-    """What Gradio is told of a result: session, view, notice, timer, number, and more controls."""
-    kept = [gr.skip() if value is None else value for value in (result.view, result.notice, result.number)]
-    view, notice, number = kept
-    return result.session, view, notice, gr.Timer(active=result.session.waiting), number, *more
-
-
-class Actions:
-    """What happens when the controls are used; `now` is what the controls of the models say."""
+class Page:
+    """The page for the models of a studio; `now` is what the controls of the models say, in the order of a Choice."""
 
     def __init__(self, studio: Studio) -> None:
         self.studio = studio
+        first = next(iter(studio.models.values()))
+        with gr.Blocks(title="OCRA", analytics_enabled=False) as self.blocks:
+            session = gr.State(Session(), time_to_live=24 * HOUR)
+            self.timer = gr.Timer(1, active=False)
+            gr.HTML(HEADER, apply_default_css=False)
+            with gr.Row(elem_id="ocra-main"):
+                with gr.Column(elem_id="ocra-image", min_width=0):
+                    self._add_sources(first)
+                    message = gr.HTML("", elem_id="ocra-message", apply_default_css=False)
+                with gr.Column(elem_id="ocra-result", min_width=0):
+                    self.view: Any = _scripted(empty(NOTHING), "view.js", "ocra-view")
+                with gr.Column(elem_id="ocra-choice", min_width=0):
+                    self._add_controls(first)
+            gr.HTML(FOOTER, apply_default_css=False)
+            self._wire(session, [session, self.view, message, self.timer, self.number])
+
+    def _add_sources(self, model: OCRA) -> None:
+        """The three ways to an image. Gradio finds the events of our scripts when the program runs, hence Any."""
+        with gr.Tabs(elem_id="ocra-sources"):
+            with gr.Tab("Draw"):
+                self.pad: Any = _scripted(_pad(model), "pad.js", "ocra-draw")
+            with gr.Tab("Upload"):
+                self.drop: Any = _scripted(DROP, "upload.js", "ocra-upload")
+            with gr.Tab("Test image"):
+                self.task = _tasks(model)
+                limits: Any = {"precision": 0, "minimum": 0, "maximum": MOST_NUMBER}
+                self.number = gr.Number(0, label="Number", elem_id="ocra-number", **limits)
+                with gr.Row(elem_id="ocra-step-through"):
+                    self.another = gr.Button("Another one", variant="primary", min_width=0)
+                    self.following = gr.Button("Next", min_width=0)
+
+    def _add_controls(self, first: OCRA) -> None:
+        """Which model, how many glimpses, and what to compare it with."""
+        names = list(self.studio.models)
+        second = companion(self.studio.models, names[0]) or names[min(1, len(names) - 1)]
+        fewer = max(1, first.config.glimpses // 2) if second == names[0] else None
+        with gr.Group(elem_id="ocra-models"):
+            self.model = gr.Dropdown(names, value=names[0], label="Model", elem_id="ocra-model")
+            self.glimpses = _glimpses(first, "ocra-glimpses")
+            self.compare = gr.Checkbox(False, label="Compare side by side", elem_id="ocra-compare")
+            with gr.Column(visible=False, elem_id="ocra-second") as self.second:
+                self.other = gr.Dropdown(names, value=second, label="With", elem_id="ocra-other")
+                self.other_glimpses = _glimpses(first, "ocra-other-glimpses", fewer)
+
+    def _wire(self, session: gr.State, outputs: list[Any]) -> None:
+        """Connect every control to an action."""
+        controls = [self.model, self.glimpses, self.compare, self.other, self.other_glimpses]
+        known, asked = [session, *controls], [session, self.task, self.number, *controls]
+        # One queue for all actions, none of which takes long: each starts from the session the one before it left.
+        quiet: dict[str, Any] = {
+            "show_progress": "hidden",
+            "trigger_mode": "always_last",
+            "api_visibility": "private",
+            "concurrency_id": "actions",
+            "concurrency_limit": 1,
+        }
+        # A deferred event would arrive without its data, so those that carry any are all run.
+        carrying = quiet | {"trigger_mode": "multiple"}
+        self.pad.drawn(self.drawn, known, outputs, **carrying)
+        self.drop.uploaded(self.uploaded, known, outputs, **carrying)
+        self.view.force(self.moved, known, outputs, **carrying)
+        self.timer.tick(self.waited, known, outputs, **quiet)
+        for event in (self.blocks.load, self.number.input, self.task.input):
+            event(self.asking("this"), asked, outputs, **quiet)
+        self.another.click(self.asking("any"), asked, outputs, **quiet)
+        self.following.click(self.asking("next"), asked, outputs, **quiet)
+        of_model = [self.glimpses, self.pad, self.task, self.other]
+        self.model.input(self.other_model, known, [*outputs, *of_model], **quiet)
+        for event in (self.other.input, self.compare.input):
+            event(self.other_second, known, [*outputs, self.other_glimpses, self.second], **quiet)
+        for event in (self.glimpses.input, self.other_glimpses.input):
+            event(self.counted, known, outputs, **quiet)
 
     def drawn(self, event: gr.EventData, held: Session, *now: Any) -> tuple[Any, ...]:
         """A drawing."""
@@ -208,46 +171,37 @@ class Actions:
         return _outputs(self.studio.again(held, Choice(*now)))
 
 
-def _wire(
-    page: gr.Blocks,
-    actions: Actions,
-    sources: Sources,
-    controls: Controls,
-    second: gr.Column,
-    outputs: list[Any],
-) -> None:
-    """Connect every control to an action."""
-    session, view, _, timer, number = outputs
-    known = [session, *controls]
-    asked = [session, sources.task, number, *controls]
-    # One queue for all actions, none of which takes long: each starts from the session the one before it left.
-    quiet: dict[str, Any] = {
-        "show_progress": "hidden",
-        "trigger_mode": "always_last",
-        "api_visibility": "private",
-        "concurrency_id": "actions",
-        "concurrency_limit": 1,
-    }
-    # A deferred event would arrive without its data, so those that carry any are all run.
-    carrying = quiet | {"trigger_mode": "multiple"}
-    # Typed as Any: Gradio finds the events of our scripts, and of its own components, when the program runs.
-    pad: Any = sources.pad
-    drop: Any = sources.drop
-    gaze: Any = view
-    pad.drawn(actions.drawn, known, outputs, **carrying)
-    drop.uploaded(actions.uploaded, known, outputs, **carrying)
-    gaze.force(actions.moved, known, outputs, **carrying)
-    timer.tick(actions.waited, known, outputs, **quiet)
-    for event in (page.load, number.input, sources.task.input):
-        event(actions.asking("this"), asked, outputs, **quiet)
-    sources.another.click(actions.asking("any"), asked, outputs, **quiet)
-    sources.following.click(actions.asking("next"), asked, outputs, **quiet)
-    of_model = [controls.glimpses, pad, sources.task, controls.other]
-    controls.model.input(actions.other_model, known, [*outputs, *of_model], **quiet)
-    for event in (controls.other.input, controls.compare.input):
-        event(actions.other_second, known, [*outputs, controls.other_glimpses, second], **quiet)
-    for event in (controls.glimpses.input, controls.other_glimpses.input):
-        event(actions.counted, known, outputs, **quiet)
+def _scripted(value: str, script: str, name: str) -> gr.HTML:
+    """HTML with a script of ours that keeps it alive."""
+    code = (FOLDER / script).read_text("utf-8")
+    return gr.HTML(value, js_on_load=code, elem_id=name, apply_default_css=False)
+
+
+def _pad(model: OCRA) -> str:
+    """The drawing pad, with a pen as wide as the strokes the model was trained on."""
+    task = task_of(model)
+    return PAD.format(pen=task.pen_width, hint=escape(task.drawing_hint))
+
+
+def _tasks(model: OCRA) -> gr.Dropdown:
+    """Every task that has test images, the model's own chosen."""
+    own = task_of(model)
+    tasks = [get_task(name) for name in dict.fromkeys([*task_names(), own.name])]
+    choices = [(task.title or task.name, task.name) for task in tasks if task is own or not task.private]
+    return gr.Dropdown(choices, value=own.name, label="Task", elem_id="ocra-task")
+
+
+def _glimpses(model: OCRA, name: str, value: int | None = None) -> gr.Slider:
+    most = most_glimpses(model)
+    value = value or model.config.glimpses
+    return gr.Slider(1, max(most, 2), value, step=1, label="Glimpses", elem_id=name, interactive=most > 1)
+
+
+def _outputs(result: Result, *more: Any) -> tuple[Any, ...]:
+    """What Gradio is told of a result: session, view, notice, timer, number, and more controls."""
+    kept = [gr.skip() if value is None else value for value in (result.view, result.notice, result.number)]
+    view, notice, number = kept
+    return result.session, view, notice, gr.Timer(active=result.session.waiting), number, *more
 
 
 def style() -> str:

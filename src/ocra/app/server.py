@@ -37,12 +37,12 @@ def serve(
             from starlette.middleware import Middleware
             from starlette.middleware.trustedhost import TrustedHostMiddleware
 
-            from ocra.app.page import build, style, theme
+            from ocra.app.page import Page, style, theme
         except ImportError as error:
             raise OcraError(f"The page needs Gradio ({error}): pip install 'ocra-vision[app]'.") from None
         chosen = free_port(host, port)
         middleware = Middleware(TrustedHostMiddleware, allowed_hosts=known_names(host))
-        build(studio).launch(
+        Page(studio).blocks.launch(
             server_name=host,
             server_port=chosen,
             inbrowser=open_browser,

@@ -6,7 +6,7 @@ import base64
 import binascii
 import random
 import time
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock, Thread
@@ -132,16 +132,13 @@ class TestImages:
                 started, split = time.monotonic(), Future()
                 self._opened[config] = started, split
                 Thread(target=_fulfil, args=(split, config), daemon=True).start()
-        try:
-            return split.result(patience)
-        except TimeoutError:
-            if split.done():
-                raise
+        if not wait([split], patience).done:
             title, seconds = config.task.title or config.name, time.monotonic() - started
             raise Reading(
                 f"{title}: reading the data, {seconds:.0f} s so far. This is needed once; "
                 "until then you can look at something else."
-            ) from None
+            )
+        return split.result()
 
     def take(self, asked: Request, model: OCRA, patience: float = PATIENCE) -> tuple[Subject, int]:
         """The image that was asked for, and its number."""
@@ -175,9 +172,7 @@ def _fulfil(split: Future[tuple[Task, str]], config: TaskConfig) -> None:
 def _open(config: TaskConfig) -> tuple[Task, str]:
     """The test split; where its data is missing one that needs none, and a sentence that says so."""
     if config.task.private and not config.to_dict().get("root"):
-        raise OcraError(
-            "The folder this model was trained on is not on this machine; upload an image instead."
-        )
+        raise OcraError("The folder this model was trained on is not here; upload an image instead.")
     try:
         return make_task(config, "test"), ""
     except OcraError:

@@ -79,9 +79,10 @@ class Record:
 
     @property
     def answer(self) -> str:
-        """What the model says, as a sentence without its full stop."""
-        said = in_words(self.prediction.labels, self.is_number)
-        return f"It {'reads' if self.is_number else 'sees'} {said}"
+        """What the model says, as a sentence without its full stop; objects in the order of their classes."""
+        if self.is_number:
+            return f"It reads {in_words(self.prediction.labels, True)}"
+        return f"It sees {in_words(sorted(self.prediction.labels, key=self.class_names.index))}"
 
     @property
     def verdict(self) -> str:
