@@ -27,11 +27,18 @@ class View:
     """[batch, 2]"""
 
 
-def random_view(bits: Bits) -> View:
-    """Small random changes of scale, proportion, place, rotation and slant, from VIEW_DRAWS draws each."""
+def random_view(
+    bits: Bits, zoom_around: tuple[float, float] = (1.06, 0.12), shift: float = 0.12, roam: float = 0.0
+) -> View:
+    """Small random changes of scale, proportion, place, rotation and slant, from VIEW_DRAWS draws each.
+
+    zoom_around: the mean zoom and how far it may be from that; above 1 the image is made smaller. shift: how far it
+    moves, in halves of the image; roam: also by this share of the room that a smaller image leaves.
+    """
     chance = 2 * uniforms(bits) - 1
-    # More often farther than nearer: the plain crop is tight, and digits cut off at the edge teach nothing.
-    zoom = 1.06 + 0.12 * chance[:, 0]
+    # More often farther than nearer: the plain crop is tight, and what is cut off at the edge teaches nothing.
+    zoom = zoom_around[0] + zoom_around[1] * chance[:, 0]
+    moved = (shift + roam * np.maximum(zoom - 1, 0))[:, None] * chance[:, 4:6]
     width, height = zoom * np.exp(0.08 * chance[:, 1]), zoom * np.exp(-0.08 * chance[:, 1])
     angle, slant = 0.12 * chance[:, 2], 0.15 * chance[:, 3]
     cosine, sine = np.cos(angle), np.sin(angle)
@@ -39,7 +46,7 @@ def random_view(bits: Bits) -> View:
         np.stack([width * cosine, width * (slant - sine)], 1),
         np.stack([height * sine, height * cosine], 1),
     ]
-    return View(np.stack(rows, axis=1).astype(np.float32), (0.12 * chance[:, 4:6]).astype(np.float32))
+    return View(np.stack(rows, axis=1).astype(np.float32), moved.astype(np.float32))
 
 
 def plain_view(count: int) -> View:

@@ -27,6 +27,8 @@ from ocra.images.reading import DEEP_WHITE, UserImage, read_image
 DARK = 0.1
 """A folder of 16-bit images none of which uses more of its range is worth a warning."""
 FLIP_DRAWS = 1
+VARIED: dict[str, Any] = {"zoom_around": (1.15, 0.25), "shift": 0.08, "roam": 1.0}
+"""Few images have to stand for many: their objects may be anywhere, and of somewhat other sizes."""
 
 
 @dataclass(frozen=True)
@@ -135,7 +137,7 @@ class FolderTask(Task):
         images = torch.from_numpy(self._images[rows].astype(np.float32) / 255)
         draws = VIEW_DRAWS + LIGHT_DRAWS + FLIP_DRAWS
         bits = random_bits(self.seed, f"folder {self.split}", indices, draws)
-        view = random_view(bits[:, :VIEW_DRAWS]) if self.augment else plain_view(len(rows))
+        view = random_view(bits[:, :VIEW_DRAWS], **VARIED) if self.augment else plain_view(len(rows))
         if self.flip:
             view.matrix[uniforms(bits[:, -1]) < 0.5, :, 0] *= -1
         if self.augment or self.flip:

@@ -20,7 +20,7 @@ import torch
 
 from ocra.config import AnswerRule, ModelConfig
 from ocra.data.folder import FolderTask, names_of, open_image, rule_of
-from ocra.data.labels import LabelledImage, read_labels
+from ocra.data.labels import HUB, LabelledImage, read_labels
 from ocra.data.random import permutation
 from ocra.data.task import SPLITS, make_task
 from ocra.errors import OcraError
@@ -224,7 +224,7 @@ def folder_experiment(
         over_count=1.0,
         attention_supervision=(1.0, 0.0) if supervised else 0.0,
     )
-    name = Path(summary.root).expanduser().resolve().name.strip(".") or "folder"
+    name = Path(summary.root.removeprefix(HUB)).expanduser().resolve().name.strip(".") or "folder"
     return Experiment(
         name=name,
         description="A folder of one's own",

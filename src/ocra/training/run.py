@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 import torch
 
+from ocra.data.labels import HUB
 from ocra.data.task import Task, make_task
 from ocra.errors import OcraError, UsageError
 from ocra.evaluation import check_fit
@@ -159,7 +160,8 @@ def _from_anywhere(experiment: Experiment) -> Experiment:
         folder = resolve(first.init_from)
         name = folder.name if folder.parent == SHIPPED else str(folder.resolve())
         first = replace(first, init_from=f"{name}@{content_hash(folder)}")
-    if getattr(task, "root", None) is not None:
+    root = getattr(task, "root", None)
+    if root is not None and not root.startswith(HUB):
         task = replace(task, root=str(Path(task.root).expanduser().resolve()))  # type: ignore[call-arg, attr-defined]
     return replace(experiment, task=task, stages=(first, *experiment.stages[1:]))
 
