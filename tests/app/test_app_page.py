@@ -252,6 +252,7 @@ def test_two_models_side_by_side(visit):
     visitor.wait_until_shown(".looks.two")
     names = visitor.page.locator(".look").evaluate_all("looks => looks.map((look) => look.dataset.model)")
     assert names == ["three", "five"]
+    assert len({stage.bounding_box()["y"] for stage in visitor.page.locator(".stage").all()}) == 1
     assert visitor.text(".count") == "Glimpse 5 of 5"
     assert visitor.page.locator(".look").nth(0).locator(".film .now").get_attribute("data-t") == "2"
     assert visitor.page.locator(".look").nth(1).locator(".film .now").get_attribute("data-t") == "4"
