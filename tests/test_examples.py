@@ -27,9 +27,9 @@ def run(tmp_path, monkeypatch, capsys):
     torch.set_num_threads(threads)
 
 
-def test_there_are_five_short_ones():
+def test_there_are_six_short_ones():
     lengths = {path.name: len(path.read_text("utf-8").splitlines()) for path in EXAMPLES.glob("*.py")}
-    assert len(lengths) == 5 and max(lengths.values()) <= 42, lengths
+    assert len(lengths) == 6 and max(lengths.values()) <= 42, lengths
 
 
 def test_predict(run, tmp_path):
@@ -62,3 +62,9 @@ def test_a_lesion_experiment(run, tmp_path):
 def test_a_new_task(run, tmp_path):
     assert "of 1000 images wrong" in run("new_task.py", "strokes", 256)
     assert (tmp_path / "strokes/weights/best/model.safetensors").is_file()
+
+
+def test_an_experiment_of_ones_own(run, tmp_path):
+    said = run("own_experiment.py", "--weights", tiny_weights(tmp_path / "weights"), "--trials", 3)
+    assert said.count("wrong") == 4
+    assert (tmp_path / "mirror/summary.csv").is_file() and (tmp_path / "mirror/mirror.png").is_file()

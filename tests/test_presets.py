@@ -107,3 +107,9 @@ def test_a_preset_is_printed_as_the_experiment_it_is(capsys: pytest.CaptureFixtu
     shown = json.loads(capsys.readouterr().out)
     assert shown.pop("parameters") == EXACT["svhn-12"]
     assert Experiment.from_dict(shown) == preset("svhn-12")
+
+
+def test_presets_of_our_own_have_no_recipe_of_the_papers() -> None:
+    assert preset("mnist-6").model.height == 28
+    with pytest.raises(UsageError, match="not in the paper"):
+        preset("mnist-6", "paper")

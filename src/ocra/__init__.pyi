@@ -1,6 +1,7 @@
 from ocra.config import AnswerRule as AnswerRule
 from ocra.config import ModelConfig as ModelConfig
 from ocra.config import Preprocessing as Preprocessing
+from ocra.data import MNIST as MNIST
 from ocra.data import SVHN as SVHN
 from ocra.data import Batch as Batch
 from ocra.data import ClutteredMNIST as ClutteredMNIST

@@ -1,12 +1,14 @@
 """Files that are wholly written or not there at all; JSON, CSV and text from files of anybody; where data lies."""
 
+import csv
 import difflib
 import errno
+import io
 import json
 import os
 import tempfile
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -85,6 +87,17 @@ def csv_cell(text: str) -> str:
     """Text for a cell of a CSV file; with an apostrophe before it where a spreadsheet would take it for a formula."""
     risky = text[:1] in ("=", "+", "-", "@") or unicodedata.category(text[:1] or " ")[0] == "C"
     return f"'{text}" if risky else text
+
+
+def rows_to_csv(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Rows as the text of a CSV file; a column for each name that any of them has, in the order of appearance."""
+    text = io.StringIO()
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    table = csv.DictWriter(text, names, lineterminator="\n")
+    table.writeheader()
+    for row in rows:
+        table.writerow({k: csv_cell(v) if isinstance(v, str) else v for k, v in row.items()})
+    return text.getvalue()
 
 
 def unknown_option(name: str, known: Iterable[str], prefix: str = "") -> OcraError:

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from ocra.data import ClutteredMNIST, MultiMNIST, Task, make_task, task_config
+from ocra.data import MNIST, ClutteredMNIST, MultiMNIST, Task, make_task, task_config
 from ocra.data.digits import digit_pool
 from ocra.errors import UsageError
 
@@ -244,3 +244,21 @@ def test_images_are_made_faster_than_any_model_uses_them(name: str, least: int, 
             task.batch(np.arange(128) + 128 * (number + 10 * attempt))
         speeds.append(1280 / (time.process_time() - start))
     assert max(speeds) > least
+
+
+def test_mnist_is_its_digits_in_the_order_of_the_files() -> None:
+    task = MNIST(split="test", digits="glyphs")
+    batch = task.batch(range(30), annotations=True)
+    assert len(task) == len(task.pool) and task.image_shape == (1, 28, 28)
+    assert torch.equal((batch.images[:, 0] * 255).round().byte(), torch.from_numpy(task.pool.images[:30]))
+    assert batch.counts.argmax(1).tolist() == task.pool.labels[:30].tolist()
+    assert (batch.counts.sum(1) == 1).all() and task.answer_rule.objects == 1
+
+
+def test_a_single_digit_moves_by_up_to_the_shift() -> None:
+    boxes = (
+        MNIST(split="test", digits="glyphs", size=36, max_shift=3)
+        .batch(range(200), annotations=True)
+        .annotations.boxes
+    )
+    assert boxes[:, 0, :2].min() == 1 and boxes[:, 0, :2].max() == 7

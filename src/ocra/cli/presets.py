@@ -15,7 +15,7 @@ from ocra.errors import OcraError
 from ocra.experiment import Experiment
 from ocra.model import weights
 from ocra.model.ocra import OCRA
-from ocra.presets import PRESETS
+from ocra.presets import OWN_PRESETS, PRESETS
 from ocra.presets import preset as find_preset
 
 
@@ -34,7 +34,8 @@ def presets(
         recipe: With our settings of training, or the paper's.
         as_json: Print JSON.
     """
-    chosen = {each: find_preset(each, recipe) for each in ([name] if name else PRESETS)}
+    listed = [*PRESETS, *(OWN_PRESETS if recipe == "default" else ())]
+    chosen = {each: find_preset(each, recipe) for each in ([name] if name else listed)}
     counts = {each: parameter_count(experiment.model) for each, experiment in chosen.items()}
     if as_json:
         shown = [{"parameters": counts[each], **experiment.to_dict()} for each, experiment in chosen.items()]

@@ -16,7 +16,7 @@ from ocra.data.task import get_task
 from ocra.errors import OcraError, UsageError
 from ocra.experiment import Experiment, RunConfig, Stage
 from ocra.losses import LossConfig
-from ocra.presets import PRESETS, own_experiment, preset
+from ocra.presets import OWN_PRESETS, PRESETS, own_experiment, preset
 from ocra.training.checkpoint import read_experiment
 
 PROGRAM = "ocra train"
@@ -144,7 +144,7 @@ def _base(words: list[str]) -> Experiment:
             raise UsageError("--recipe is for presets; a config holds its own recipe.")
         base = read_experiment(found.config)
     elif named is None and not any(word in ("-h", "--help") for word in words):
-        if late := next((word for word in words if word in PRESETS), None):
+        if late := next((word for word in words if word in {**PRESETS, **OWN_PRESETS}), None):
             raise UsageError(f"Write the preset first: {PROGRAM} {late} …")
         raise UsageError(
             "Say what to train: a folder of your images, or a preset such as multimnist-3 ('ocra presets' lists all)."

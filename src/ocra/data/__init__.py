@@ -1,9 +1,9 @@
-"""Tasks: images made on the fly (MultiMNIST, cluttered), read from archives (SVHN), your own (folder)."""
+"""Tasks: images made on the fly (MNIST, MultiMNIST, cluttered), read from archives (SVHN), your own (folder)."""
 
 from typing import Any
 
 from ocra.config import ModelConfig
-from ocra.data.composed import ClutteredMNIST, MultiMNIST
+from ocra.data.composed import MNIST, ClutteredMNIST, MultiMNIST
 from ocra.data.folder import FolderTask
 from ocra.data.svhn import SVHN
 from ocra.data.task import (
@@ -19,6 +19,7 @@ from ocra.data.task import (
 )
 
 __all__ = [
+    "MNIST",
     "SVHN",
     "Annotations",
     "Batch",

@@ -1,4 +1,4 @@
-"""Images composed of digits on the fly: MultiMNIST (two that overlap) and cluttered MNIST (digits among fragments)."""
+"""Images composed of digits on the fly: MNIST, MultiMNIST (two that overlap), cluttered MNIST (among fragments)."""
 
 from __future__ import annotations
 
@@ -103,6 +103,68 @@ class ComposedTask(Task):
         boxes[classes < 0] = 0
         tensors = torch.from_numpy(boxes), torch.from_numpy(classes)
         return replace(batch, annotations=Annotations(_to_images(layers[:, :, None]), *tensors))
+
+
+@dataclass(frozen=True)
+class MNISTConfig(ComposedConfig):
+    """The settings of MNIST."""
+
+    size: int = 28
+    """Height and width of the image."""
+    max_shift: int = 0
+    """How far the digit moves from the centre, in pixels."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.size < DIGIT_SIZE or not 0 <= self.max_shift <= 16:
+            raise UsageError(
+                f"size is {self.size}, max_shift {self.max_shift}; an image must hold a digit of {DIGIT_SIZE} pixels, "
+                "which moves by up to 16."
+            )
+
+
+@register_task("mnist")
+class MNIST(ComposedTask):
+    """One digit, 28×28 pixels in the middle of `size` × `size`, shifted by up to `max_shift` in x and y.
+
+    Every digit of the split is one image (54 k train, 6 k validation, 10 k test). What leaves the image is cut off.
+    """
+
+    Config = MNISTConfig
+    config: MNISTConfig
+    title = "Single digits"
+    about = "MNIST: one digit on {size}×{size} pixels, shifted by up to {max_shift} pixels."
+    limits = "It always names one digit; digits of another size are outside what it learnt."
+    drawing_hint = "Draw a digit"
+    pen_width = 0.09
+    preprocessing = Preprocessing("content", "handwriting", digit_height=20)
+    answer_rule = AnswerRule(1, repeats=False)
+    images_per_digit = 1
+
+    def __init__(
+        self, config: MNISTConfig | None = None, split: str = "train", seed: int = 0, **settings: Any
+    ) -> None:
+        super().__init__(config, split, seed, **settings)
+        self.image_shape = (1, self.config.size, self.config.size)
+
+    def make(
+        self, indices: NDArray[np.int64], *, annotations: bool, single_objects: float, spread: float
+    ) -> Batch:
+        pool, size, shift = self.pool, self.config.size, self.config.max_shift
+        bits = random_bits(self.seed, f"mnist {self.split}", indices, 2)
+        chosen = indices % len(pool)
+        corner = (size - DIGIT_SIZE) // 2
+        margin = max(0, shift - corner)  # takes what leaves the image, and is cut off at the end
+        places = _places_within(bits, 2 * shift, spread) - shift + corner + margin
+        canvas = _blank(len(indices), size + 2 * margin, size + 2 * margin)
+        _paste(canvas, pool.images[chosen], places[:, 0], places[:, 1])
+        layers = canvas[:, None, margin : margin + size, margin : margin + size]
+        classes = pool.labels[chosen][:, None]
+        return Batch(
+            images=_to_images(layers),
+            counts=count_classes(classes, len(self.class_names)),
+            annotations=_annotations(layers, places[:, None] - margin, classes) if annotations else None,
+        )
 
 
 @dataclass(frozen=True)

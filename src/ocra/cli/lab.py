@@ -1,0 +1,85 @@
+"""ocra lab: experiments of vision science on the model, and the model beside people."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tyro.conf import Positional
+
+from ocra.cli.main import Device, columns, lesion_of, parse
+from ocra.files import printable
+from ocra.lab.experiments import EXPERIMENTS
+from ocra.lab.running import UNTIL
+from ocra.lab.running import run as run_experiment
+from ocra.prediction import given
+
+DESCRIPTION = "Run experiments of vision science on the model. Example: ocra lab run overlap --trials 200"
+
+
+def list_() -> None:
+    """List the experiments, with the question that each one asks.
+
+    Example: ocra lab list
+    """
+    print(columns([(name, f"{kind.title}: {kind.question}") for name, kind in EXPERIMENTS.items()]))
+
+
+def run(
+    name: Positional[str],
+    /,
+    weights: tuple[str, ...] = (),
+    trials: int = 200,
+    out: Path | None = None,
+    seed: int = 0,
+    glimpses: int | None = None,
+    until: float = UNTIL,
+    routings: int | None = None,
+    lesion: tuple[str, ...] = (),
+    device: Device | None = None,
+) -> None:
+    """Run an experiment: trials.csv, summary.csv with 95 % intervals, a figure, a page of text.
+
+    Examples:
+
+    ocra lab run crowding --weights cluttered-5 --trials 300 --out crowding
+
+    ocra lab run my_module:MyExperiment --weights multimnist-3 multimnist-10
+
+    Args:
+        name: One of 'ocra lab list', or package.module:Class of your own.
+        weights: Names of shipped weights, or folders, drawn side by side. Default: multimnist-3, or cluttered-5
+            where the experiment needs large images.
+        trials: Trials in each condition.
+        out: Folder to write. Default: lab-NAME.
+        seed: Another seed gives other scenes.
+        glimpses: Number of glimpses in all conditions, if not the one the model was trained with.
+        until: Margin between the answer and the next class at which an answer counts as decided.
+        routings: Number of routings in all conditions, if not the model's own.
+        lesion: Parts to silence in all conditions: encoder-memory, decoder-memory, feedback, or numbers of capsules.
+        device: Where to compute: cpu, cuda or mps.
+    """
+    from ocra.lab.experiments import find_experiment
+
+    experiment = find_experiment(name)
+    chosen = weights or ("cluttered-5" if experiment.smallest > 36 else "multimnist-3",)
+    target = out or Path(f"lab-{experiment.name or 'experiment'}")
+    outcome = run_experiment(
+        experiment, list(chosen), trials=trials, seed=seed, out=target, until=until, device=device,
+        **given(glimpses=glimpses, routings=routings, lesion=lesion_of(lesion)),
+    )  # fmt: skip
+    rows = [
+        (r["model"], r["series"], str(r["x"]).replace("\n", " "), r["measure"], f"{r['mean']:.3f}",
+         f"{r['low']:.3f} to {r['high']:.3f}")
+        for r in outcome.summary
+    ]  # fmt: skip
+    titles = ("model", "series", experiment.axis or "condition", "measure", "mean", "95 % interval")
+    print(columns(rows, titles))
+    print(printable(f"Tables, figure and page are in {target}."))
+
+
+COMMANDS = {"list": list_, "run": run}
+
+
+def main(args: list[str]) -> None:
+    """Run `ocra lab` with these arguments."""
+    parse(COMMANDS, args, "ocra lab", description=DESCRIPTION)

@@ -1,0 +1,409 @@
+"""Running an experiment: trials, a table of means with intervals, a figure, a page of text."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+
+from ocra.config import AnswerRule
+from ocra.data.task import Batch
+from ocra.errors import OcraError, UsageError
+from ocra.evaluation import first
+from ocra.files import printable, rows_to_csv, write_text_atomically
+from ocra.lab.stimuli import Scenes, Shown
+from ocra.metrics import wilson_interval, wrong_answers
+from ocra.model.deciding import answer_margin
+from ocra.model.ocra import OCRA
+from ocra.model.trace import Trace
+from ocra.model.weights import content_hash, resolve
+from ocra.prediction import Source, answers, load
+from ocra.prediction import run as show
+from ocra.viz.curves import COLOURS
+from ocra.viz.style import FAINT, MUTED, new_figure, panel, save_figure, styled
+from ocra.viz.style import write as write_on
+
+BATCH = 50
+UNTIL = 0.3
+"""The margin at which an answer counts as decided, unless another is asked for."""
+Control = Callable[[Shown, OCRA], dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Condition:
+    """What is shown and done in one cell of an experiment."""
+
+    x: float | str
+    """Its place on the axis of the figure: a number, or the name of a category."""
+    scenes: Scenes
+    series: str = ""
+    """The line of the figure that it belongs to."""
+    interventions: dict[str, Any] = field(default_factory=dict)
+    """Arguments of `OCRA.forward`, the same in all trials: glimpses, until, routings, lesion."""
+    control: Control | None = None
+    """Makes further ones from the scenes shown: windows, winners."""
+
+
+@dataclass(frozen=True)
+class Look:
+    """One trial as an experiment's `measure` sees it."""
+
+    row: dict[str, Any]
+    """The stimulus, the answer and what was measured so far; a row of trials.csv."""
+    trace: Trace
+    """Of the whole batch; `index` is the trial's place in it."""
+    batch: Batch
+    index: int
+    model: OCRA
+
+    @property
+    def classes(self) -> list[int]:
+        """The classes of the digits, in the order of the scene."""
+        assert self.batch.annotations is not None
+        return self.batch.annotations.classes[self.index].tolist()
+
+
+class LabExperiment:
+    """A question put to a model: conditions, what is measured in each trial, and how it is drawn.
+
+    A subclass has a name, a question, and `conditions`. `measure` adds columns to the row of a trial; every trial has
+    truth, answer, `error` (0 or 1), confidence, glimpses, `decision` (glimpse at which the answer was decided) and
+    the scanpath.
+    """
+
+    name: ClassVar[str] = ""
+    title: ClassVar[str] = ""
+    question: ClassVar[str] = ""
+    beside: ClassVar[str] = ""
+    """What is known of people, with its source."""
+    axis: ClassVar[str] = ""
+    measures: ClassVar[tuple[str, ...]] = ("error",)
+    labels: ClassVar[dict[str, str]] = {}
+    """What a measure is called in the figure, where it is not its own name."""
+    smallest: ClassVar[int] = 0
+    """Side of the smallest image that the experiment needs."""
+
+    def conditions(self, base: Scenes, model: OCRA) -> list[Condition]:
+        """The cells, made from scenes like those that the model was trained on."""
+        raise NotImplementedError
+
+    def measure(self, look: Look) -> dict[str, Any]:
+        """Further columns of a trial's row."""
+        return {}
+
+    def observations(self, row: dict[str, Any]) -> Iterator[tuple[str, float | str, str, float]]:
+        """What a trial says, as (series, x, measure, value); by default each measure at the condition's x."""
+        for name in self.measures:
+            yield row["series"], row["x"], name, row[name]
+
+    def remarks(self, rows: Sequence[dict[str, Any]]) -> list[str]:
+        """Sentences about one model's trials for the page."""
+        return []
+
+    def place(self, summary: dict[str, Any], rows: Sequence[dict[str, Any]]) -> float | str:
+        """Where a row of the summary is drawn along the axis, given the trials it sums up."""
+        return summary["x"]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came out of an experiment."""
+
+    experiment: LabExperiment
+    trials: list[dict[str, Any]]
+    """A row for each trial: model, condition, stimulus, truth, answer, measures, scanpath."""
+    summary: list[dict[str, Any]]
+    """A row for each model, series, place on the axis and measure: n, mean and its 95 % interval (low, high)."""
+    page: str
+    """What was done and what came out, in Markdown."""
+
+    def mean(self, model: str, x: float | str, measure: str = "error", series: str = "") -> float:
+        """One mean of the summary."""
+        for row in self.summary:
+            if (row["model"], row["x"], row["measure"], row["series"]) == (model, x, measure, series):
+                return row["mean"]
+        raise UsageError(f"The summary has no {measure} of {model} at {x} in the series '{series}'.")
+
+
+def run(
+    experiment: LabExperiment | str,
+    weights: Source | OCRA | Sequence[Source | OCRA] = "multimnist-3",
+    *,
+    trials: int = 200,
+    seed: int = 0,
+    out: Source | None = None,
+    until: float = UNTIL,
+    device: str | None = None,
+    on_progress: Callable[[int, int], None] | None = None,
+    **interventions: Any,
+) -> Outcome:
+    """Run an experiment on one or several models, the same trials for each.
+
+        ocra.lab.run("crowding", ["cluttered-5", "runs/mine/weights/best"], trials=300, out="crowding")
+
+    experiment: a name (`ocra lab list`), package.module:Class, or an object of one's own class.
+    weights: names, folders or models. trials: for each condition. out: folder for trials.csv, summary.csv, page.md
+    and the figure as PNG, SVG and PDF. until: the margin at which an answer counts as decided.
+    interventions: glimpses, routings, lesion, for all conditions.
+    """
+    if isinstance(experiment, str):
+        from ocra.lab.experiments import find_experiment
+
+        experiment = find_experiment(experiment)
+    if trials < 1:
+        raise UsageError(f"An experiment needs at least 1 trial in each condition, not {trials}.")
+    sources: list[Any] = list(weights) if isinstance(weights, list | tuple) else [weights]
+    models = [load(each, device) for each in sources]
+    names = _names(models)
+    plans = []
+    for name, model in zip(names, models, strict=True):
+        if model.config.height < experiment.smallest:
+            needs = f"{experiment.name} needs images of {experiment.smallest} pixels"
+            raise UsageError(f"{needs}; {name} looks at {model.config.height}.")
+        plans.append((name, model.eval(), experiment.conditions(scenes_like(model), model)))
+    total = trials * sum(len(conditions) for _, _, conditions in plans)
+    rows: list[dict[str, Any]] = []
+    for name, model, conditions in plans:
+        for condition in conditions:
+            for start in range(0, trials, BATCH):
+                numbers = range(start, min(start + BATCH, trials))
+                shown = condition.scenes.make(numbers, seed)
+                extra = condition.control(shown, model) if condition.control else {}
+                options = {**interventions, **condition.interventions, **extra}
+                for row in _trials(experiment, model, shown, until, options):
+                    rows.append({"model": name, "series": condition.series, "x": condition.x, **row})
+                if on_progress is not None:
+                    on_progress(len(numbers), total)
+    summary = summarise(experiment, rows)
+    about = {
+        "trials": trials,
+        "seed": seed,
+        "until": until,
+        **{k: v for k, v in interventions.items() if v is not None},
+    }
+    hashes = [
+        None if isinstance(source, OCRA) else content_hash(resolve(os.fspath(source))) for source in sources
+    ]
+    page = _page(experiment, dict(zip(names, hashes, strict=True)), rows, summary, about)
+    outcome = Outcome(experiment, rows, summary, page)
+    if out is not None:
+        save(outcome, out)
+    return outcome
+
+
+def scenes_like(model: OCRA) -> Scenes:
+    """Scenes of digits as the model's own task makes them."""
+    info, task = model.info, model.info.task
+    objects = info.answer.objects
+    if model.config.readout_digits or objects is None or model.config.channels != 1:
+        raise UsageError(
+            f"The lab shows digits to networks that name a known number of them in grey images; {info.name} is not one."
+        )
+    return Scenes(
+        size=model.config.height,
+        objects=objects,
+        relation="any" if info.answer.repeats else "different",
+        clutter=task.get("distractors", 6 if task.get("name") == "cluttered" else 0),
+        source=task.get("digits", "mnist"),
+        reach=task.get("max_shift"),
+    )
+
+
+def _names(models: Sequence[OCRA]) -> list[str]:
+    """A name for each model, each only once."""
+    names: list[str] = []
+    for model in models:
+        name, number = model.info.name or "model", 1
+        while name in names:
+            number += 1
+            name = f"{model.info.name or 'model'} ({number})"
+        names.append(name)
+    return names
+
+
+def _trials(
+    experiment: LabExperiment, model: OCRA, shown: Shown, until: float, options: dict[str, Any]
+) -> Iterator[dict[str, Any]]:
+    """A row for each scene of a batch: stimulus, answer, measures, scanpath."""
+    trace: Trace = first(show(model, shown.images, **options), len(shown.images))
+    rule, names = model.info.answer, model.info.class_names
+    wrong = wrong_answers(trace, shown.batch, rule).tolist()
+    found = answers(trace, names, rule)
+    decisions = decision_glimpses(trace, rule, until)
+    for k, stimulus in enumerate(shown.rows):
+        row = dict(stimulus)
+        row |= {
+            "answer": " ".join(item.label for item in found[k]),
+            "error": int(wrong[k]),
+            "confidence": round(min((item.confidence for item in found[k]), default=0.0), 4),
+            "glimpses": trace.glimpses_of(k),
+            "decision": decisions[k],
+        }
+        row |= experiment.measure(Look(row, trace, shown.batch, k, model))
+        if trace.read_windows is not None:
+            places = trace.read_windows.center[k, : trace.glimpses_of(k)].tolist()
+            row["scanpath"] = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
+        yield row
+
+
+def decision_glimpses(trace: Trace, rule: AnswerRule, until: float) -> list[int]:
+    """The glimpse at which each answer was decided, as `until` would have stopped there; the last if it never was."""
+    classes, last = trace.scores.shape[1], trace.capsule_lengths.shape[1]
+    scores = trace.capsule_lengths[:, :, :classes].cumsum(1)
+    margins = torch.stack([answer_margin(scores[:, t], rule) for t in range(last)], 1)
+    reached = margins >= until
+    at = torch.where(reached.any(1), reached.float().argmax(1) + 1, last)
+    return (at if trace.taken is None else torch.minimum(at, trace.taken)).tolist()
+
+
+def summarise(experiment: LabExperiment, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Means with 95 % intervals by model, series, place and measure: Wilson's for shares, Student's for the rest."""
+    values: dict[tuple[str, str, float | str, str], list[float]] = defaultdict(list)
+    behind: dict[tuple[str, str, float | str, str], list[dict[str, Any]]] = defaultdict(list)
+    for row in rows:
+        for series, x, name, value in experiment.observations(row):
+            if not math.isnan(value):
+                values[row["model"], series, x, name].append(value)
+                behind[row["model"], series, x, name].append(row)
+    summary = []
+    for key, found in values.items():
+        mean, low, high = interval(found)
+        entry: dict[str, Any] = dict(zip(("model", "series", "x", "measure"), key, strict=True))
+        entry |= {"n": len(found), "mean": round(mean, 5), "low": round(low, 5), "high": round(high, 5)}
+        summary.append({**entry, "drawn_at": experiment.place(entry, behind[key])})
+    return summary
+
+
+def interval(values: Sequence[float]) -> tuple[float, float, float]:
+    """Mean and 95 % interval: of a share after Wilson, of other numbers by their standard error."""
+    mean, n = float(np.mean(values)), len(values)
+    if set(values) <= {0, 1}:
+        return mean, *wilson_interval(sum(values), n)
+    half = 1.96 * float(np.std(values, ddof=1)) / math.sqrt(n) if n > 1 else math.inf
+    return mean, mean - half, mean + half
+
+
+def save(outcome: Outcome, folder: Source) -> None:
+    """Write trials.csv, summary.csv, page.md and the figure (PNG, SVG, PDF) into a folder."""
+    target, name = Path(os.fspath(folder)), outcome.experiment.name or "experiment"
+    try:
+        write_text_atomically(target / "trials.csv", rows_to_csv(outcome.trials))
+        write_text_atomically(target / "summary.csv", rows_to_csv(outcome.summary))
+        write_text_atomically(target / "page.md", outcome.page)
+    except OSError as error:
+        raise OcraError(f"{folder} could not be written: {error.strerror or error}.") from None
+    figure = draw(outcome)
+    for ending in ("png", "svg", "pdf"):
+        save_figure(figure, target / f"{name}.{ending}")
+
+
+def draw(outcome: Outcome) -> Any:
+    """A panel for each measure: lines over numbers, points over categories, with 95 % intervals."""
+    experiment, summary = outcome.experiment, outcome.summary
+    lines = list(dict.fromkeys((row["model"], row["series"]) for row in summary))
+    several_models = len({model for model, _ in lines}) > 1
+    measures = list(dict.fromkeys(row["measure"] for row in summary))
+    places = list(dict.fromkeys(row["drawn_at"] for row in summary))
+    categories = [str(place) for place in places] if any(isinstance(place, str) for place in places) else []
+    crowded = len(categories) > 6
+    wide = 3.4 if not categories else max(3.4, 0.34 * len(categories))
+    below = 1.15 if crowded else 0.5
+    rows = math.ceil(len(lines) / 4) if len(lines) > 1 else 0
+    with styled():
+        figure = new_figure(0.75 + len(measures) * (wide + 0.75), 0.62 + 2.5 + below + 0.22 * rows)
+        write_on(figure, 0.62, 0.22, experiment.title or experiment.name, size=10, weight="bold")
+        for number, name in enumerate(measures):
+            axes = panel(figure, 0.62 + number * (wide + 0.75), 0.5, wide, 2.5)
+            for k, line in enumerate(lines):
+                own = [
+                    row for row in summary if (row["model"], row["series"], row["measure"]) == (*line, name)
+                ]
+                if not own:
+                    continue
+                shift = 0.5 * (k - (len(lines) - 1) / 2) / max(1, len(lines)) if categories else 0
+                x = [
+                    (categories.index(str(r["drawn_at"])) if categories else r["drawn_at"]) + shift
+                    for r in own
+                ]
+                y = np.array([row["mean"] for row in own])
+                bars = np.abs(np.array([[row["low"], row["high"]] for row in own]).T - y)
+                label = " · ".join(filter(None, [line[0] if several_models else "", line[1]])) or line[0]
+                axes.errorbar(
+                    x, y, yerr=np.where(np.isfinite(bars), bars, 0), color=COLOURS[k % len(COLOURS)],
+                    fmt="oDsv^"[k // len(COLOURS) % 5] + ("" if categories else "-"), markersize=4,
+                    linewidth=1.5, elinewidth=1, capsize=2, label=label,
+                )  # fmt: skip
+            if categories:
+                axes.set_xticks(range(len(categories)), categories)
+                axes.set_xlim(-0.6, len(categories) - 0.4)
+                axes.tick_params(axis="x", labelrotation=60 if crowded else 0)
+                for text in axes.get_xticklabels() if crowded else []:
+                    text.set_horizontalalignment("right")
+                    text.set_rotation_mode("anchor")
+            axes.set_ylabel(experiment.labels.get(name, name))
+            axes.set_xlabel(experiment.axis, color=MUTED)
+            axes.set_ylim(bottom=min(0, axes.get_ylim()[0]))
+            axes.tick_params(labelsize=8, color=FAINT)
+            axes.grid(axis="y", color=FAINT, linewidth=0.5, alpha=0.6)
+            axes.spines[["top", "right"]].set_visible(False)
+        if rows:
+            handles, labels = figure.axes[0].get_legend_handles_labels()
+            figure.legend(
+                handles,
+                labels,
+                loc="lower left",
+                ncols=4,
+                frameon=False,
+                fontsize=8,
+                bbox_to_anchor=(0.02, 0),
+            )
+    return figure
+
+
+def _page(
+    experiment: LabExperiment,
+    hashes: dict[str, str | None],
+    rows: Sequence[dict[str, Any]],
+    summary: Sequence[dict[str, Any]],
+    about: dict[str, Any],
+) -> str:
+    """What was done, with what, and what came out, in Markdown."""
+    name = experiment.name or type(experiment).__name__
+    parts = [f"# {experiment.title or name}", experiment.question]
+    if experiment.beside:
+        parts.append(f"**Beside people.** {experiment.beside}")
+    settings = ", ".join(f"{key} {value}" for key, value in about.items())
+    shown = ", ".join(f"`{key}@{known}`" if known else key for key, known in hashes.items())
+    parts.append(
+        f"**What was done.** {settings} ({len(rows):,} trials in all, the same scenes for each model). Models: {shown}."
+    )
+    parts.append(f"![{experiment.title or name}]({name}.png)")
+    parts.append(
+        "\n".join(
+            [
+                f"| model | series | {experiment.axis or 'condition'} | measure | n | mean | 95 % interval |",
+                "|---|---|---|---|---|---|---|",
+                *(
+                    f"| {r['model']} | {r['series']} | {r['x']} | {experiment.labels.get(r['measure'], r['measure'])} "
+                    f"| {r['n']} | {r['mean']:.3f} | {r['low']:.3f} to {r['high']:.3f} |"
+                    for r in summary
+                ),
+            ]
+        )
+    )
+    for model in hashes:
+        for remark in experiment.remarks([row for row in rows if row["model"] == model]):
+            parts.append(f"{model}: {remark}")
+    return printable_lines("\n\n".join(part for part in parts if part)) + "\n"
+
+
+def printable_lines(text: str) -> str:
+    """Lines without characters that steer a terminal."""
+    return "\n".join(map(printable, text.split("\n")))

@@ -1,0 +1,107 @@
+"""Every experiment runs from stimuli to page; tables add up; a class of one's own is an experiment too."""
+
+from __future__ import annotations
+
+import csv
+import math
+
+import pytest
+import torch
+from tiny import tiny_model
+
+import ocra.lab
+from ocra.config import AnswerRule
+from ocra.errors import UsageError
+from ocra.lab import EXPERIMENTS, Condition, LabExperiment
+from ocra.lab.running import decision_glimpses, interval, scenes_like
+from ocra.model.weights import ModelInfo
+
+TASK = {"name": "multimnist", "digits": "glyphs", "max_shift": 4}
+CLUTTERED = {"name": "cluttered", "digits": "glyphs", "size": 64, "distractors": 2}
+
+
+@pytest.fixture(scope="module")
+def small():
+    model = tiny_model(glimpses=2)
+    model.info = ModelInfo.from_dict(
+        {"name": "small", "task": TASK, "answer": {"objects": 2, "repeats": False}}, model.config
+    )
+    return model
+
+
+@pytest.fixture(scope="module")
+def wide():
+    model = tiny_model(glimpses=2, height=64, width=64, background_capsules=1)
+    model.info = ModelInfo.from_dict(
+        {"name": "wide", "task": CLUTTERED, "answer": {"objects": 2}}, model.config
+    )
+    return model
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_every_experiment_runs_from_stimuli_to_page(name, small, wide, tmp_path):
+    model = wide if EXPERIMENTS[name].smallest > 36 else small
+    outcome = ocra.lab.run(name, model, trials=2, out=tmp_path)
+    with open(tmp_path / "trials.csv", newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == len(outcome.trials) and {"truth", "answer", "error", "decision", "scanpath"} <= set(
+        rows[0]
+    )
+    for row in outcome.summary:
+        assert row["n"] >= 1 and (row["low"] <= row["mean"] <= row["high"] or math.isinf(row["high"]))
+    assert {file.suffix for file in tmp_path.iterdir()} == {".csv", ".md", ".png", ".svg", ".pdf"}
+    assert EXPERIMENTS[name].question in outcome.page
+
+
+class Contrast(LabExperiment):
+    name, question, axis = "contrast", "Is faint ink missed?", "contrast"
+
+    def conditions(self, base, model):
+        return [Condition(c, base.change(contrast=c)) for c in (0.3, 1.0)]
+
+
+def test_models_side_by_side_see_the_same_scenes(small):
+    outcome = ocra.lab.run(Contrast(), [small, small], trials=3, seed=4)
+    assert {row["model"] for row in outcome.trials} == {"small", "small (2)"}
+    first, second = (
+        [row["digits"] for row in outcome.trials if row["model"] == name] for name in ("small", "small (2)")
+    )
+    assert first == second
+    assert outcome.mean("small", 0.3) == outcome.mean("small (2)", 0.3)
+
+
+def test_interventions_hold_for_all_conditions(small):
+    outcome = ocra.lab.run(Contrast(), small, trials=2, glimpses=1)
+    assert {row["glimpses"] for row in outcome.trials} == {1}
+
+
+def test_an_experiment_can_be_named_by_its_class():
+    assert ocra.lab.experiments.find_experiment("ocra.lab.experiments:Overlap").name == "overlap"
+    for name in ("nonsense", "no.module:Class", "ocra.lab.stimuli:Scenes"):
+        with pytest.raises(UsageError):
+            ocra.lab.experiments.find_experiment(name)
+
+
+def test_experiments_that_need_room_refuse_small_images(small):
+    with pytest.raises(UsageError, match="needs images of 64 pixels"):
+        ocra.lab.run("crowding", small, trials=1)
+
+
+def test_scenes_are_like_those_of_the_models_task(small, wide):
+    assert scenes_like(small).relation == "different" and scenes_like(small).size == 36
+    assert scenes_like(wide).relation == "any" and scenes_like(wide).clutter == 2
+    with pytest.raises(UsageError, match="known number"):
+        scenes_like(tiny_model(readout_digits=2, readout_skip=0, readout_span=1))
+
+
+def test_the_glimpse_of_decision_is_where_an_adaptive_pass_stops(small):
+    images = torch.rand(30, 1, 36, 36)
+    with torch.no_grad():
+        fixed, free = small(images, glimpses=5), small(images, glimpses=5, until=0.02)
+    assert decision_glimpses(fixed, AnswerRule(2, repeats=False), 0.02) == free.taken.tolist()
+
+
+def test_intervals_hold_the_mean():
+    assert interval([0, 1, 1, 1])[0] == 0.75 and 0 < interval([0, 0])[2] < 1
+    mean, low, high = interval([1.0, 2.0, 3.0])
+    assert mean == 2 and low < 2 < high
