@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 
 from tyro.conf import Positional
 
@@ -77,7 +79,39 @@ def run(
     print(printable(f"Tables, figure and page are in {target}."))
 
 
-COMMANDS = {"list": list_, "run": run}
+def human(
+    data: Positional[Literal["attention-mnist"]],
+    /,
+    file: Path,
+    weights: str = "mnist-6",
+    glimpses: int | None = None,
+    out: Path = Path("lab-attention-mnist"),
+    device: Device | None = None,
+) -> None:
+    """Compare the model with people: accuracy by glimpse, where they look, how alike their scanpaths are.
+
+    attention-mnist: 1,736 sequences of twelve clicks by people who uncovered MNIST digits piece by piece (Baruah and
+    others 2023, Scientific Reports 13:3305). The file is published without a licence: bring your own copy.
+
+    Example: ocra lab human attention-mnist --file mnist.json --weights runs/mnist-6
+
+    Args:
+        data: Which data of people.
+        file: The published file, mnist.json or mnist.json.gz.
+        weights: A network for single digits on 28×28 pixels: a name, or a folder.
+        glimpses: Number of glimpses, if not the one the model was trained with.
+        out: Folder for accuracy.csv, similarity.csv and the figure.
+        device: Where to compute: cpu, cuda or mps.
+    """
+    from ocra.lab.human import compare_with_people, format_comparison, read_attention_mnist
+
+    found = compare_with_people(weights, read_attention_mnist(file), glimpses=glimpses, device=device)
+    found.save(out)
+    print(columns(format_comparison(found), ("measure", "who", "mean", "95 % interval")))
+    print(printable(f"Tables and figure are in {out}."))
+
+
+COMMANDS: dict[str, Callable[..., object]] = {"list": list_, "run": run, "human": human}
 
 
 def main(args: list[str]) -> None:

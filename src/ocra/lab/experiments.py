@@ -213,8 +213,8 @@ class LesionStudy(LabExperiment):
         config = model.config
         found = [Condition("none", base)]
         if config.recurrent:
-            for part in ("encoder_memory", "decoder_memory"):
-                found.append(Condition(part.replace("_", " "), base, "", {"lesion": Lesion(**{part: True})}))
+            found.append(Condition("encoder memory", base, "", {"lesion": Lesion(encoder_memory=True)}))
+            found.append(Condition("decoder memory", base, "", {"lesion": Lesion(decoder_memory=True)}))
         if config.feedback:
             found.append(Condition("feedback", base, "", {"lesion": Lesion(feedback=True)}))
         if config.capsules:
