@@ -13,7 +13,7 @@ import ocra.lab
 from ocra.config import AnswerRule
 from ocra.errors import UsageError
 from ocra.lab import EXPERIMENTS, Condition, LabExperiment
-from ocra.lab.running import decision_glimpses, interval, scenes_like
+from ocra.lab.running import decision_glimpses, draw, interval, scenes_like
 from ocra.model.weights import ModelInfo
 
 TASK = {"name": "multimnist", "digits": "glyphs", "max_shift": 4}
@@ -39,18 +39,24 @@ def wide():
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
-def test_every_experiment_runs_from_stimuli_to_page(name, small, wide, tmp_path):
+def test_every_experiment_runs_from_stimuli_to_page(name, small, wide):
     model = wide if EXPERIMENTS[name].smallest > 36 else small
-    outcome = ocra.lab.run(name, model, trials=2, out=tmp_path)
-    with open(tmp_path / "trials.csv", newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
-    assert len(rows) == len(outcome.trials) and {"truth", "answer", "error", "decision", "scanpath"} <= set(
-        rows[0]
-    )
+    outcome = ocra.lab.run(name, model, trials=2)
+    assert {"truth", "answer", "error", "decision", "scanpath"} <= set(outcome.trials[0])
     for row in outcome.summary:
         assert row["n"] >= 1 and (row["low"] <= row["mean"] <= row["high"] or math.isinf(row["high"]))
-    assert {file.suffix for file in tmp_path.iterdir()} == {".csv", ".md", ".png", ".svg", ".pdf"}
     assert EXPERIMENTS[name].question in outcome.page
+    assert len(draw(outcome).axes) == len({row["measure"] for row in outcome.summary})
+
+
+def test_tables_figure_and_page_are_written(small, tmp_path):
+    outcome = ocra.lab.run(Contrast(), small, trials=2, out=tmp_path)
+    with open(tmp_path / "trials.csv", newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["truth"] for row in rows] == [row["truth"] for row in outcome.trials]
+    names = {file.name for file in tmp_path.iterdir()}
+    figures = {"contrast.png", "contrast.svg", "contrast.pdf"}
+    assert names == {"trials.csv", "summary.csv", "page.md", *figures}
 
 
 class Contrast(LabExperiment):

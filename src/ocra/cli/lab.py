@@ -23,7 +23,12 @@ def list_() -> None:
 
     Example: ocra lab list
     """
-    print(columns([(name, f"{kind.title}: {kind.question}") for name, kind in EXPERIMENTS.items()]))
+    print(
+        columns(
+            [(name, f"{kind.title}: {kind.question}") for name, kind in EXPERIMENTS.items()],
+            ("name", "question"),
+        )
+    )
 
 
 def run(

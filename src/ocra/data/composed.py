@@ -141,30 +141,21 @@ class MNIST(ComposedTask):
     answer_rule = AnswerRule(1, repeats=False)
     images_per_digit = 1
 
-    def __init__(
-        self, config: MNISTConfig | None = None, split: str = "train", seed: int = 0, **settings: Any
-    ) -> None:
-        super().__init__(config, split, seed, **settings)
+    def open(self) -> None:
+        super().open()
         self.image_shape = (1, self.config.size, self.config.size)
 
-    def make(
-        self, indices: NDArray[np.int64], *, annotations: bool, single_objects: float, spread: float
-    ) -> Batch:
-        pool, size, shift = self.pool, self.config.size, self.config.max_shift
+    def make(self, indices: Ints, *, annotations: bool, single_objects: float, spread: float) -> Batch:
+        size, shift = self.config.size, self.config.max_shift
         bits = random_bits(self.seed, f"mnist {self.split}", indices, 2)
-        chosen = indices % len(pool)
+        chosen = (indices % len(self.pool))[:, None]
+        classes = self.pool.labels[chosen]
         corner = (size - DIGIT_SIZE) // 2
         margin = max(0, shift - corner)  # takes what leaves the image, and is cut off at the end
-        places = _places_within(bits, 2 * shift, spread) - shift + corner + margin
-        canvas = _blank(len(indices), size + 2 * margin, size + 2 * margin)
-        _paste(canvas, pool.images[chosen], places[:, 0], places[:, 1])
-        layers = canvas[:, None, margin : margin + size, margin : margin + size]
-        classes = pool.labels[chosen][:, None]
-        return Batch(
-            images=_to_images(layers),
-            counts=count_classes(classes, len(self.class_names)),
-            annotations=_annotations(layers, places[:, None] - margin, classes) if annotations else None,
-        )
+        places = (_places_within(bits, 2 * shift, spread) - shift + corner + margin)[:, None]
+        inside = slice(margin, margin + size)
+        canvas = self.draw(chosen, classes, places, size + 2 * margin, annotations)[:, :, inside, inside]
+        return self.as_batch(canvas, classes, canvas if annotations else None, places - margin)
 
 
 @dataclass(frozen=True)

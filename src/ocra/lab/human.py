@@ -27,7 +27,7 @@ from ocra.metrics import wilson_interval
 from ocra.model.deciding import predicted_counts
 from ocra.model.ocra import OCRA
 from ocra.prediction import Source, load, run
-from ocra.viz.style import BLUE, FAINT, MUTED, VERMILLION, new_figure, panel, save_figure, styled, write
+from ocra.viz.style import BLUE, FAINT, MUTED, VERMILLION, Sheet, save_figure, styled
 
 TRAINING_DIGITS = 60_000
 SIGMA = 1.5
@@ -212,9 +212,9 @@ def _similarities(groups: list[list[Clicks]], windows: NDArray[np.float64]) -> l
 def draw(comparison: HumanComparison) -> Any:
     """Accuracy by glimpse, and the two fixation maps."""
     with styled():
-        figure = new_figure(8.2, 3.1)
-        write(figure, 0.6, 0.2, "People and the model on the same digits", size=10, weight="bold")
-        axes = panel(figure, 0.6, 0.5, 3.2, 2.05)
+        figure = Sheet(8.2, 3.1)
+        figure.write(0.6, 0.2, "People and the model on the same digits", size=10, weight="bold")
+        axes = figure.panel(0.6, 0.5, 3.2, 2.05)
         for who, colour in (("people", BLUE), ("model", VERMILLION)):
             rows = [row for row in comparison.accuracy if row["who"] == who]
             x, y = [row["glimpse"] for row in rows], np.array([row["accuracy"] for row in rows])
@@ -230,7 +230,7 @@ def draw(comparison: HumanComparison) -> Any:
         axes.grid(axis="y", color=FAINT, linewidth=0.5, alpha=0.6)
         axes.spines[["top", "right"]].set_visible(False)
         for number, (name, density) in enumerate(comparison.maps.items()):
-            image = panel(figure, 4.2 + 2.0 * number, 0.6, 1.8, 1.8)
+            image = figure.panel(4.2 + 2.0 * number, 0.6, 1.8, 1.8)
             image.imshow(density, cmap="magma", interpolation="nearest")
             image.set_xticks([])
             image.set_yticks([])

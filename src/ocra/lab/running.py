@@ -16,7 +16,6 @@ import torch
 from ocra.config import AnswerRule
 from ocra.data.task import Batch
 from ocra.errors import OcraError, UsageError
-from ocra.evaluation import first
 from ocra.files import printable, rows_to_csv, write_text_atomically
 from ocra.lab.stimuli import Scenes, Shown
 from ocra.metrics import wilson_interval, wrong_answers
@@ -27,8 +26,7 @@ from ocra.model.weights import content_hash, resolve
 from ocra.prediction import Source, answers, load
 from ocra.prediction import run as show
 from ocra.viz.curves import COLOURS
-from ocra.viz.style import FAINT, MUTED, new_figure, panel, save_figure, styled
-from ocra.viz.style import write as write_on
+from ocra.viz.style import FAINT, MUTED, Sheet, save_figure, styled
 
 BATCH = 50
 UNTIL = 0.3
@@ -232,7 +230,7 @@ def _trials(
     experiment: LabExperiment, model: OCRA, shown: Shown, until: float, options: dict[str, Any]
 ) -> Iterator[dict[str, Any]]:
     """A row for each scene of a batch: stimulus, answer, measures, scanpath."""
-    trace: Trace = first(show(model, shown.images, **options), len(shown.images))
+    trace = show(model, shown.images, **options)
     rule, names = model.info.answer, model.info.class_names
     wrong = wrong_answers(trace, shown.batch, rule).tolist()
     found = answers(trace, names, rule)
@@ -317,10 +315,10 @@ def draw(outcome: Outcome) -> Any:
     below = 1.15 if crowded else 0.5
     rows = math.ceil(len(lines) / 4) if len(lines) > 1 else 0
     with styled():
-        figure = new_figure(0.75 + len(measures) * (wide + 0.75), 0.62 + 2.5 + below + 0.22 * rows)
-        write_on(figure, 0.62, 0.22, experiment.title or experiment.name, size=10, weight="bold")
+        figure = Sheet(0.75 + len(measures) * (wide + 0.75), 0.62 + 2.5 + below + 0.22 * rows)
+        figure.write(0.62, 0.22, experiment.title or experiment.name, size=10, weight="bold")
         for number, name in enumerate(measures):
-            axes = panel(figure, 0.62 + number * (wide + 0.75), 0.5, wide, 2.5)
+            axes = figure.panel(0.62 + number * (wide + 0.75), 0.5, wide, 2.5)
             for k, line in enumerate(lines):
                 own = [
                     row for row in summary if (row["model"], row["series"], row["measure"]) == (*line, name)
