@@ -230,7 +230,8 @@ def scanpath(
     """Write where the model looks, as a table. Places are pixels of your own image, from 0 at its top left.
 
     .csv: a row for each glimpse: image, step, x, y, stride, sigma, width, winner, length, and the lengths of
-    all capsules. .tsv: start_x, start_y, duration for MultiMatch; a file each. .npz: xs, ys, ts,
+    all capsules. .tsv: start_x, start_y, duration for MultiMatch; a file each. .json: name, subject, X, Y, T as in
+    COCO-Search18 and ViSioNS. .npz: xs, ys, ts,
     ns, subjects for pysaliency's FixationTrains.from_fixation_trains, and the files, or the images of a task.
     The model has no clock: every glimpse is said to last --duration seconds.
 
@@ -245,7 +246,7 @@ def scanpath(
         out: Table to write; its ending says which kind.
         weights: Name of shipped weights, or a folder. Default: the shipped ones of the task.
         number: How many images of the task.
-        duration: Seconds that each glimpse is said to last (.tsv and .npz).
+        duration: Seconds that each glimpse is said to last (.tsv, .json and .npz).
         device: Where to compute: cpu, cuda or mps.
     """
     endings(out, scanpaths.ENDINGS)

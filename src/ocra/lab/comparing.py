@@ -6,7 +6,9 @@ A path is an array [fixations, 2] of (x, y) in pixels. For MultiMatch see `multi
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +16,7 @@ from numpy.typing import NDArray
 from ocra.data.random import integers, random_bits
 from ocra.errors import OcraError, UsageError
 from ocra.lab.corruptions import smoothed
+from ocra.lab.formats import Fixations
 
 Path2D = NDArray[np.float64]
 
@@ -108,6 +111,40 @@ def bootstrap(values: Sequence[float], seed: int = 0, samples: int = 2000) -> tu
     drawn = integers(random_bits(seed, "bootstrap", np.arange(samples), len(numbers)), len(numbers))
     low, high = np.quantile(numbers[drawn].mean(1), [0.025, 0.975])
     return float(numbers.mean()), float(low), float(high)
+
+
+def compare(
+    ours: Sequence[Fixations],
+    theirs: Sequence[Fixations],
+    *,
+    skip: int = 0,
+    sigma: float | None = None,
+    seed: int = 0,
+) -> list[dict[str, Any]]:
+    """How alike two sets of scanpaths are on the images that both have: rows of measure, images, mean and interval.
+
+    Every path of the one is compared with every path of the other on the same image; the interval is by bootstrap over
+    the images. skip: leave out so many fixations at the start (a model's first window is the same for every image).
+    sigma: standard deviation of a fixation in maps, in pixels; by default a twentieth of the image's longer side, which
+    is taken to reach as far as the fixations do.
+    """
+    by_image: dict[str, tuple[list[Path2D], list[Path2D]]] = defaultdict(lambda: ([], []))
+    for k, paths in enumerate((ours, theirs)):
+        for path in paths:
+            if len(path.places) > skip:
+                by_image[path.image][k].append(path.places[skip:])
+    shared = [pair for pair in by_image.values() if pair[0] and pair[1]]
+    if not shared:
+        raise UsageError("The two files have no image in common; images are told apart by their names.")
+    every = np.concatenate([place for pair in shared for paths in pair for place in paths])
+    width, height = (max(2, math.ceil(side) + 1) for side in every.max(0))
+    blur = sigma or max(width, height) / 20
+    rows = []
+    for name, measure in measures(height, width, blur).items():
+        values = [float(np.mean([measure(one, two) for one in a for two in b])) for a, b in shared]
+        mean, low, high = bootstrap(values, seed)
+        rows.append({"measure": name, "images": len(values), "mean": mean, "low": low, "high": high})
+    return rows
 
 
 Measure = Callable[[Path2D, Path2D], float]

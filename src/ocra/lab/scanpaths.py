@@ -23,12 +23,13 @@ from ocra.evaluation import task_batches
 from ocra.files import atomic_path, csv_cell, write_text_atomically
 from ocra.images.fitting import Fit, Invert
 from ocra.images.reading import endings
+from ocra.lab.formats import Fixations, to_json
 from ocra.model.interventions import Lesion
 from ocra.model.ocra import OCRA
 from ocra.model.trace import Windows
 from ocra.prediction import Glimpse, Prediction, Source, decode, given, load, predict_each, run
 
-ENDINGS = (".csv", ".tsv", ".npz")
+ENDINGS = (".csv", ".tsv", ".json", ".npz")
 DURATION = 0.25
 """Seconds that a glimpse is said to last where a table needs a time: a common mean of human fixations."""
 COLUMNS = ("image", "step", "x", "y", "stride", "sigma", "width", "winner", "length")
@@ -113,7 +114,7 @@ def save_scanpaths(
     """Write a table by the ending of `out`; returns the files written.
 
     .csv: one row for each glimpse of each image. .tsv: for MultiMatch, which wants one file for each
-    scanpath, so several images give several files. .npz: for pysaliency.
+    scanpath, so several images give several files. .json: as COCO-Search18 and ViSioNS have it. .npz: for pysaliency.
     """
     ending = endings(out, ENDINGS)
     if not 0 < duration < math.inf:
@@ -122,6 +123,10 @@ def save_scanpaths(
     try:
         if ending == ".csv":
             write_text_atomically(out, to_csv(paths))
+            return [out]
+        if ending == ".json":
+            places = [Fixations(path.image, np.array([(g.x, g.y) for g in path.glimpses])) for path in paths]
+            write_text_atomically(out, to_json(places, duration))
             return [out]
         if ending == ".npz":
             save_npz(paths, out, duration)
