@@ -177,6 +177,7 @@ def run_one(name: str, seed: int, work: Path, images: int | None, processes: int
         "kind": name,
         "seed": seed,
         "images": result.summary["images"],
+        "shortened": images is not None,
         "cpu_seconds": round(result.summary["cpu_seconds"]),
         "n": test.figures["n"],
         **{figure: round(test.figures[figure], 4) for figure in figures},
@@ -204,7 +205,7 @@ def page(runs: list[dict[str, Any]]) -> str:
                 f"{misses / objects:.1%}",
                 f"{false_alarms / objects:.1%}",
                 f"{sum(run['d_prime'] for run in own) / len(own):.2f}",
-                f"{own[0]['images']:,}",
+                f"{own[0]['images']:,}{' (shortened)' if own[0]['shortened'] else ''}",
                 f"{sum(run['cpu_seconds'] for run in own) / len(own):.0f}",
             ]
         about = f"`{name}`: {kind.about}; {kind.images:,} images of {kind.size}×{kind.size}"

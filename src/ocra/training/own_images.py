@@ -213,7 +213,7 @@ def folder_experiment(
     channels, height, width = summary.image_shape
     task = FolderTask.Config(root=summary.root, **settings).fitted_to(summary.image_shape)
     most = max(summary.objects)
-    seen = images or 60_000 + 20 * summary.images["train"]
+    seen = images or 100_000 + 20 * summary.images["train"]
     supervised = summary.boxes and 0 < most <= MOST_OBJECTS
     stage = Stage(
         seen,
