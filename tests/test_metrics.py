@@ -239,8 +239,8 @@ def test_evaluate_takes_tasks_configs_and_names_and_refuses_nonsense(tmp_path: P
     assert model.training
     model.save_pretrained(tmp_path / "saved")
     assert evaluate(tmp_path / "saved", config, images=64, seed=3).figures == one.figures
-    with pytest.raises(UsageError, match="no task 'mnist'"):
-        evaluate(model, "mnist")
+    with pytest.raises(UsageError, match="no task 'emnist'"):
+        evaluate(model, "emnist")
     with pytest.raises(UsageError, match="at least 1 image"):
         evaluate(model, config, images=0)
     with pytest.raises(OcraError, match="10 classes, but the model has 4"):
