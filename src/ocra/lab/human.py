@@ -119,7 +119,7 @@ def compare_with_people(
     windows = trace.read_windows.center[:, 1:].cpu().double().numpy()  # [digits, glimpses − 1, 2]
     right = _right_by_glimpse(network, trace.capsule_lengths.cpu(), labels)
     weights = np.array([len(by_digit[digit]) for digit in digits])
-    accuracy = _accuracies(people, right, weights)
+    accuracy = _accuracies(people, right)
     similarity = _similarities([by_digit[digit] for digit in digits], windows)
     clicked = np.concatenate([clicks.places for clicks in people])
     looked = np.repeat(windows, weights, axis=0).reshape(-1, 2)
@@ -148,15 +148,13 @@ def _right_by_glimpse(model: OCRA, lengths: torch.Tensor, labels: NDArray[np.int
     return (counts[torch.arange(len(labels)), :, torch.from_numpy(labels)] == 1).numpy()
 
 
-def _accuracies(
-    people: Sequence[Clicks], right: NDArray[np.bool_], weights: NDArray[np.int64]
-) -> list[dict[str, Any]]:
-    """Accuracy by glimpse; each digit counts for the model as often as people saw it."""
+def _accuracies(people: Sequence[Clicks], right: NDArray[np.bool_]) -> list[dict[str, Any]]:
+    """Accuracy by glimpse: of people over all sequences, of the model over the digits, once each."""
     rows = []
     guessed = np.array([[guess == str(c.label) for guess in c.guesses] for c in people])
     for who, hits, n in (
         ("people", guessed.sum(0), len(people)),
-        ("model", (right * weights[:, None]).sum(0), int(weights.sum())),
+        ("model", right.sum(0), len(right)),
     ):
         for t, count in enumerate(hits.tolist(), start=1):
             low, high = wilson_interval(count, n)

@@ -311,6 +311,12 @@ def draw(outcome: Outcome) -> Any:
     places = list(dict.fromkeys(row["drawn_at"] for row in summary))
     categories = [str(place) for place in places] if any(isinstance(place, str) for place in places) else []
     crowded = len(categories) > 6
+
+    def at(row: dict[str, Any]) -> float:
+        return categories.index(str(row["drawn_at"])) if categories else row["drawn_at"]
+
+    # Lines stand a little apart, so that their bars do not hide each other.
+    step = 0.5 / len(lines) if categories else 0.012 * (max(map(at, summary)) - min(map(at, summary)))
     wide = 3.4 if not categories else max(3.4, 0.34 * len(categories))
     below = 1.15 if crowded else 0.5
     rows = math.ceil(len(lines) / 4) if len(lines) > 1 else 0
@@ -320,16 +326,13 @@ def draw(outcome: Outcome) -> Any:
         for number, name in enumerate(measures):
             axes = figure.panel(0.62 + number * (wide + 0.75), 0.5, wide, 2.5)
             for k, line in enumerate(lines):
-                own = [
+                drawn = [
                     row for row in summary if (row["model"], row["series"], row["measure"]) == (*line, name)
                 ]
+                own = sorted(drawn, key=at)
                 if not own:
                     continue
-                shift = 0.5 * (k - (len(lines) - 1) / 2) / max(1, len(lines)) if categories else 0
-                x = [
-                    (categories.index(str(r["drawn_at"])) if categories else r["drawn_at"]) + shift
-                    for r in own
-                ]
+                x = [at(row) + step * (k - (len(lines) - 1) / 2) for row in own]
                 y = np.array([row["mean"] for row in own])
                 bars = np.abs(np.array([[row["low"], row["high"]] for row in own]).T - y)
                 label = " · ".join(filter(None, [line[0] if several_models else "", line[1]])) or line[0]
