@@ -16,6 +16,7 @@ LAYERS = (
     ("images",),  # a user's file as an array: a folder of one's own is read by it
     ("model", "data"),
     ("losses", "metrics"),
+    ("baselines",),
     ("experiment",),
     ("presets",),
     ("evaluation", "prediction"),

@@ -1,5 +1,6 @@
 from ocra.config import AnswerRule as AnswerRule
 from ocra.config import ModelConfig as ModelConfig
+from ocra.config import NetworkConfig as NetworkConfig
 from ocra.config import Preprocessing as Preprocessing
 from ocra.data import MNIST as MNIST
 from ocra.data import SVHN as SVHN
@@ -22,9 +23,11 @@ from ocra.lab.scanpaths import scanpath as scanpath
 from ocra.losses import LossConfig as LossConfig
 from ocra.model import OCRA as OCRA
 from ocra.model import Lesion as Lesion
+from ocra.model import Network as Network
 from ocra.model import Trace as Trace
 from ocra.model import Windows as Windows
 from ocra.prediction import predict as predict
+from ocra.presets import BASELINES as BASELINES
 from ocra.presets import PRESETS as PRESETS
 from ocra.presets import preset as preset
 from ocra.training.own_images import folder_experiment as folder_experiment

@@ -20,14 +20,14 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
+from torch.utils.flop_counter import FlopCounterMode
 
-from ocra.config import ModelConfig
+from ocra.config import ModelConfig, NetworkConfig
 from ocra.data.task import Batch, Task, TaskConfig, make_task
 from ocra.errors import OcraError, UsageError
 from ocra.experiment import Experiment
 from ocra.files import cores
 from ocra.losses import LossWeights, compute_losses
-from ocra.model.ocra import OCRA
 from ocra.model.reference import reference_pass
 from ocra.presets import preset
 from ocra.training.distributed import Group
@@ -123,7 +123,7 @@ def measure(
     speed = sum(result["images"] / result["seconds"] for result in results)
     gemm = sum(result["gemm_gflops"] for result in results)
     ratio = None
-    if plain:
+    if plain and isinstance(experiment.model, ModelConfig):  # the pseudocode is OCRA's
         alone = replace(job, plain=True, threads=cores(), size=1, seconds=min(seconds, PLAIN_SECONDS))
         (result,) = run_jobs([alone])
         ratio = speed * result["seconds"] / result["images"]
@@ -234,7 +234,7 @@ def _step(job: Job, group: Group) -> tuple[Callable[[], object], dict[str, float
         return trainer.step, trainer.timer.seconds
     batch = make_task(experiment.task, "train").batch(np.arange(job.batch_size // job.size))
     torch.manual_seed(0)
-    model = OCRA(experiment.model)
+    model = experiment.model.network(experiment.model)
     if job.mode == "inference":
         model.eval()
         if experiment.run.compile and not job.plain:
@@ -334,7 +334,7 @@ def measure_scaling(seconds: float = 2.0) -> dict[str, list[tuple[int, float]]]:
         return 1000 * result["seconds"] / (result["images"] / batch_size)
 
     def looking(glimpses: int) -> Experiment:
-        return replace(base, model=replace(base.model, glimpses=glimpses))
+        return replace(base, model=replace(base.model, glimpses=glimpses))  # type: ignore[call-arg]
 
     def sized(side: int) -> Experiment:
         model = replace(cluttered.model, height=side, width=side)
@@ -347,12 +347,18 @@ def measure_scaling(seconds: float = 2.0) -> dict[str, list[tuple[int, float]]]:
     }
 
 
-def multiply_adds(config: ModelConfig) -> int:
+def multiply_adds(config: NetworkConfig) -> int:
     """Multiply-adds of one image's pass forward: matrix products, convolutions and routing, nothing else.
 
     A training step is counted as three passes: forward, gradient of the inputs, gradient of the weights.
-    The first glimpse needs no product with the hidden states, which are zero.
+    The first glimpse of OCRA needs no product with the hidden states, which are zero. Those of other networks are
+    counted by PyTorch.
     """
+    if not isinstance(config, ModelConfig):
+        model = config.network(config).eval()
+        with torch.no_grad(), FlopCounterMode(display=False) as counter:
+            model(torch.zeros(1, *config.image_shape))
+        return counter.get_total_flops() // 2
     hidden, latent = config.hidden, config.object_capsules * config.capsule_size
     primary = config.primary_capsules * config.primary_size
     height, width, read, write = config.height, config.width, config.glimpse_size, config.write_size

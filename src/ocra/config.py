@@ -6,10 +6,13 @@ import dataclasses
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 from ocra.errors import OcraError
 from ocra.files import unknown_option
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
 def check_switches(config: Any, prefix: str) -> None:
@@ -83,8 +86,17 @@ class Preprocessing:
 
 
 @dataclass(frozen=True)
-class ModelConfig:
-    """Everything that defines the network; nothing about data, loss or training."""
+class NetworkConfig:
+    """What the config of any network says: which images it takes and how many classes it names.
+
+    The properties are those of a network that looks once, at the whole image, and has no capsules; a config with
+    fields of these names says otherwise.
+    """
+
+    network: ClassVar[type[Any]]
+    """The class that is built from this config, see `ocra.model.network`."""
+    kind: ClassVar[str]
+    """The name of that class in a config.json."""
 
     channels: int = 1
     """Image channels: 1 (grey) or 3 (colour)."""
@@ -92,6 +104,87 @@ class ModelConfig:
     """Image height in pixels."""
     width: int = 36
     """Image width in pixels."""
+    classes: int = 10
+    """Number of classes."""
+
+    def __post_init__(self) -> None:
+        check_whole_numbers(self, "model", height=8, width=8, classes=1)
+        check_switches(self, "model")
+        if isinstance(self.channels, bool) or self.channels not in (1, 3):
+            raise OcraError(f"model.channels must be 1 (grey) or 3 (colour), not {self.channels!r}.")
+
+    @property
+    def image_shape(self) -> tuple[int, int, int]:
+        """Channels, height, width of the images the network takes."""
+        return self.channels, self.height, self.width
+
+    @property
+    def glimpses(self) -> int:
+        """Number of glimpses."""
+        return 1
+
+    @property
+    def glimpse_size(self) -> int:
+        """Side of the square grid that reads a glimpse."""
+        return max(self.height, self.width)
+
+    @property
+    def write_size(self) -> int:
+        """Side of the square grid that writes to the canvas."""
+        return self.glimpse_size
+
+    @property
+    def attention(self) -> bool:
+        """Whether it reads through windows."""
+        return False
+
+    @property
+    def recurrent(self) -> bool:
+        """Whether it can make another number of glimpses."""
+        return False
+
+    @property
+    def background_capsules(self) -> int:
+        """Object capsules that belong to no class."""
+        return 0
+
+    @property
+    def readout_digits(self) -> int:
+        """Length of the sequence read out."""
+        return 0
+
+    @property
+    def readout_classes(self) -> int:
+        """Outputs of each readout."""
+        return 0
+
+    @property
+    def object_capsules(self) -> int:
+        """Class capsules and background capsules together."""
+        return self.classes + self.background_capsules
+
+    def fitted_to(
+        self, image_shape: tuple[int, int, int], classes: int, answer: AnswerRule, sequence_length: int
+    ) -> Self:
+        """The same network for other images, classes and answers: how many objects, a sequence of what length."""
+        channels, height, width = image_shape
+        return dataclasses.replace(self, channels=channels, height=height, width=width, classes=classes)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Ready for JSON; `ocra.model.network.model_config` takes it back. No kind stands for OCRA."""
+        kind = {} if self.kind == "ocra" else {"kind": self.kind}
+        return {**kind, **dataclasses.asdict(self)}
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Self:
+        """Make a config from a parsed JSON object; unknown names are refused."""
+        return from_dict(cls, values, "model.")
+
+
+@dataclass(frozen=True)
+class ModelConfig(NetworkConfig):
+    """Everything that defines OCRA; nothing about data, loss or training."""
+
     glimpses: int = 3
     """Number of glimpses, the paper's timesteps."""
     glimpse_size: int = 18
@@ -106,8 +199,6 @@ class ModelConfig:
     """Number of primary capsules."""
     primary_size: int = 8
     """Elements of one primary capsule."""
-    classes: int = 10
-    """Number of classes, one object capsule each."""
     background_capsules: int = 0
     """Object capsules that belong to no class and take up clutter."""
     capsule_size: int = 16
@@ -138,15 +229,13 @@ class ModelConfig:
     """Glimpses that feed one readout."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         smallest = {
-            "height": 8, "width": 8, "glimpses": 1, "glimpse_size": 8, "write_size": 2, "filters": 1, "hidden": 1,
-            "primary_capsules": 1, "primary_size": 1, "classes": 1, "background_capsules": 0, "capsule_size": 1,
-            "routings": 1, "readout_digits": 0, "readout_classes": 2, "readout_skip": 0, "readout_span": 1,
+            "glimpses": 1, "glimpse_size": 8, "write_size": 2, "filters": 1, "hidden": 1, "primary_capsules": 1,
+            "primary_size": 1, "background_capsules": 0, "capsule_size": 1, "routings": 1, "readout_digits": 0,
+            "readout_classes": 2, "readout_skip": 0, "readout_span": 1,
         }  # fmt: skip
         check_whole_numbers(self, "model", **smallest)
-        check_switches(self, "model")
-        if isinstance(self.channels, bool) or self.channels not in (1, 3):
-            raise OcraError(f"model.channels must be 1 (grey) or 3 (colour), not {self.channels!r}.")
         if not self.recurrent and self.glimpses != 1:
             raise OcraError(
                 f"A model with model.recurrent off makes one pass: set model.glimpses to 1, not {self.glimpses}."
@@ -157,15 +246,12 @@ class ModelConfig:
                 f"Reading {self.readout_digits} digits needs model.glimpses of at least {needed}, not {self.glimpses}."
             )
 
-    @property
-    def object_capsules(self) -> int:
-        """Class capsules and background capsules together."""
-        return self.classes + self.background_capsules
-
-    @property
-    def image_shape(self) -> tuple[int, int, int]:
-        """Channels, height, width of the images the network takes."""
-        return self.channels, self.height, self.width
+    def fitted_to(
+        self, image_shape: tuple[int, int, int], classes: int, answer: AnswerRule, sequence_length: int
+    ) -> Self:
+        """The same network for other images and classes; without readouts where nothing is read out."""
+        fitted = super().fitted_to(image_shape, classes, answer, sequence_length)
+        return fitted if sequence_length else dataclasses.replace(fitted, readout_digits=0)
 
     @property
     def features(self) -> int:
@@ -174,7 +260,7 @@ class ModelConfig:
         return self.filters * (rows // 4) * (columns // 4)
 
     @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> ModelConfig:
+    def from_dict(cls, values: dict[str, Any]) -> Self:
         """Make a config from a parsed JSON object; unknown names are refused."""
         values = dict(values)
         if (coupling := values.pop("coupling", "maxmin")) != "maxmin":  # an option of version 0.1

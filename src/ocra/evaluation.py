@@ -16,19 +16,19 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ocra.config import AnswerRule, ModelConfig
+from ocra.config import AnswerRule, NetworkConfig
 from ocra.data import Batch, Task, TaskConfig, make_task, task_config, task_of_model
 from ocra.data.random import Ints, permutation
 from ocra.errors import OcraError, UsageError
 from ocra.files import cores, csv_cell, write_text_atomically
 from ocra.metrics import ErrorCounter, wrong_answers
 from ocra.model.interventions import Lesion
-from ocra.model.ocra import OCRA
+from ocra.model.network import Network
 from ocra.model.trace import Trace, Windows
 from ocra.prediction import BATCH, answers, given, load, move
 
-Model = OCRA | str | os.PathLike[str] | Callable[..., Tensor | Trace]
-"""What can be scored: OCRA, the name or folder of weights, or any module or function that takes images
+Model = Network | str | os.PathLike[str] | Callable[..., Tensor | Trace]
+"""What can be scored: a network, the name or folder of weights, or any module or function that takes images
 [batch, channels, height, width] and returns scores [batch, classes] or a Trace."""
 LAST_INDEX = 2**53
 # Below this many glimpses in all, compiling takes longer than it saves.
@@ -172,12 +172,12 @@ def evaluate(
 
     def on_batch(chosen: Ints, batch: Batch, trace: Trace) -> None:
         if trials:
-            size = network.config.glimpse_size if isinstance(network, OCRA) else 1
+            size = network.config.glimpse_size if isinstance(network, Network) else 1
             kept.extend(make_trials(chosen, batch, trace, source, rule, size))
         if on_progress is not None:
             on_progress(len(chosen), len(indices))
 
-    if trials and isinstance(network, OCRA):
+    if trials and isinstance(network, Network):
         options["record"] = True
     parameters = list(network.parameters()) if isinstance(network, nn.Module) else []
     place = parameters[0].device if parameters else torch.device(device or "cpu")
@@ -225,7 +225,7 @@ def task_for(
     else:
         config = task if isinstance(task, TaskConfig) else config_for(model, task)
         made = make_task(config.with_settings(**settings), split, seed)
-    if isinstance(model, OCRA):
+    if isinstance(model, Network):
         check_fit(model.config, made)
     return made
 
@@ -235,7 +235,7 @@ def config_for(model: Any, name: str | None = None) -> TaskConfig:
 
     A task that makes images of any shape gets those of the model.
     """
-    if not isinstance(model, OCRA):
+    if not isinstance(model, Network):
         if name is None:
             raise UsageError("It is not known what this model was trained on; say which task to take.")
         return task_config(name)
@@ -262,7 +262,7 @@ def task_batches(task: Task, first: int, number: int) -> Iterator[tuple[Ints, Ba
         yield indices, task.batch(indices)
 
 
-def check_fit(model: ModelConfig, task: Task) -> None:
+def check_fit(model: NetworkConfig, task: Task) -> None:
     """Refuse a task whose images or classes are not those of the model."""
     if task.image_shape != model.image_shape:
         theirs, ours = (" × ".join(map(str, shape)) for shape in (task.image_shape, model.image_shape))
@@ -331,7 +331,7 @@ def count_errors(
         if on_batch is not None:
             on_batch(chosen, batch, trace)
     if result is None:  # a process without images of its own
-        config: ModelConfig = model.config  # type: ignore[attr-defined]
+        config: NetworkConfig = model.config  # type: ignore[attr-defined]
         glimpses = interventions.get("glimpses") or config.glimpses
         return ErrorCounter(task.class_names, glimpses, config.readout_digits, config.readout_classes)
     return result

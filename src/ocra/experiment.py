@@ -7,10 +7,18 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from ocra.config import ModelConfig, check_numbers, check_switches, check_whole_numbers, from_dict
+from ocra.config import (
+    ModelConfig,
+    NetworkConfig,
+    check_numbers,
+    check_switches,
+    check_whole_numbers,
+    from_dict,
+)
 from ocra.data.task import TaskConfig, make_task, task_config
 from ocra.errors import OcraError, UsageError
 from ocra.losses import LossConfig
+from ocra.model.network import model_config
 
 Ramp = float | tuple[float, float]
 """A value that stays, or the values at the start and at the end of a stage."""
@@ -154,7 +162,7 @@ class Experiment:
     """The paper's exact error in percent, mean ± standard deviation of five runs."""
     seed: int = 0
     """Seed of the weights, of the images and of their order."""
-    model: ModelConfig = field(default_factory=ModelConfig)
+    model: NetworkConfig = field(default_factory=ModelConfig)
     """The network."""
     task: TaskConfig = field(default_factory=lambda: task_config("multimnist"))
     """The images."""
@@ -201,11 +209,9 @@ class Experiment:
     def fitted(self) -> Experiment:
         """The same experiment with the model's image size and classes, and the loss, made to fit the task."""
         task = make_task(self.task, "train", self.seed)
-        channels, height, width = task.image_shape
-        model = replace(
-            self.model, channels=channels, height=height, width=width, classes=len(task.class_names),
-            readout_digits=self.model.readout_digits if task.sequence_length else 0,
-        )  # fmt: skip
+        model = self.model.fitted_to(
+            task.image_shape, len(task.class_names), task.answer_rule, task.sequence_length
+        )
         # Divided by the largest, scores are comparable within an image only: fine for the highest few, not for counts.
         comparable = task.answer_rule.objects is not None and not task.answer_rule.repeats
         loss = replace(self.loss, normalise_scores=self.loss.normalise_scores and comparable)
@@ -222,7 +228,7 @@ class Experiment:
 
     def to_dict(self) -> dict[str, Any]:
         """As nested dictionaries, ready for JSON."""
-        return {**dataclasses.asdict(self), "task": self.task.to_dict()}
+        return {**dataclasses.asdict(self), "model": self.model.to_dict(), "task": self.task.to_dict()}
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Experiment:
@@ -235,8 +241,9 @@ class Experiment:
         if not isinstance(values, dict):
             raise OcraError(f"A config is an object with names and values, not {values!r}.")
         made = dict(values)
-        for name, kind in {"model": ModelConfig, "loss": LossConfig, "run": RunConfig}.items():
+        for name, kind in {"loss": LossConfig, "run": RunConfig}.items():
             made[name] = from_dict(kind, values.get(name, {}), f"{name}.")
+        made["model"] = model_config(values.get("model", {}))
         made["task"] = task_config(values.get("task", "multimnist"))
         stages = values.get("stages", [{}])
         if not isinstance(stages, list | tuple):

@@ -189,11 +189,12 @@ class ErrorCounter:
         Of objects (digits of a house number): how many there were, were not named (misses) and were named without
         being there (false alarms); precision is the share of right ones among those named, recall that of named ones
         among those there; d′ is about classes, there or not, named or not. `mean_glimpses` is there if images could
-        stop early.
+        stop early, `reconstruction_mse` if the model reconstructs.
         """
         images, wrong = float(self.sums["images"]), float(self.sums["wrong"])
         found, there = float(self.sums["confusion"].diagonal().sum()), float(self.sums["confusion"].sum())
         false_alarms = float(self.sums["false_alarms"])
+        mse = float(self.sums["squared_error"]) / images
         return {
             "n": int(images),
             "exact_error": self.exact_error,
@@ -205,7 +206,7 @@ class ErrorCounter:
             "precision": found / max(1.0, found + false_alarms),
             "recall": found / max(1.0, there),
             **({"d_prime": self.d_prime} if self.sums["present"] else {}),
-            "reconstruction_mse": float(self.sums["squared_error"]) / images,
+            **({"reconstruction_mse": mse} if math.isfinite(mse) else {}),
             **({"mean_glimpses": float(self.sums["taken"]) / images} if self.sums["taken"] else {}),
         }
 

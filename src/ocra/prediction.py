@@ -11,15 +11,16 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from ocra.config import AnswerRule, ModelConfig
+from ocra.config import AnswerRule, NetworkConfig
 from ocra.data import task_of_model
 from ocra.data.task import NO_DIGIT
 from ocra.errors import OcraError, UsageError
 from ocra.images.fitting import Fit, Invert, Placement, Prepared, prepare
 from ocra.images.reading import find_images, read_image
 from ocra.metrics import predicted_counts
+from ocra.model import weights
 from ocra.model.interventions import Lesion
-from ocra.model.ocra import OCRA
+from ocra.model.network import Network
 from ocra.model.trace import Trace, Windows
 from ocra.model.weights import ModelInfo, read_config, shipped
 
@@ -111,7 +112,7 @@ class Prediction:
 
 
 def predict(
-    model: OCRA | Source,
+    model: Network | Source,
     images: Tensor | Source | Sequence[Source],
     *,
     invert: Invert = "auto",
@@ -146,7 +147,7 @@ def predict(
 
 
 def predict_each(
-    model: OCRA,
+    model: Network,
     sources: Source | Iterable[Source],
     *,
     invert: Invert = "auto",
@@ -170,7 +171,7 @@ def predict_each(
             yield file, item if isinstance(item, OcraError) else replace(next(found), prepared=item)
 
 
-def load(model: OCRA | Source | None, device: str | None = None, task: str | None = None) -> OCRA:
+def load(model: Network | Source | None, device: str | None = None, task: str | None = None) -> Network:
     """The model itself, on the device if one is named; without a model the shipped one for the task.
 
     Of several shipped for a task, the one with the fewest glimpses.
@@ -181,7 +182,7 @@ def load(model: OCRA | Source | None, device: str | None = None, task: str | Non
         if not choice:
             raise UsageError(f"Say which weights to use: none are shipped for {task}.")
         model = min(choice, key=lambda name: (name != DEFAULT_WEIGHTS, fitting[name][0].glimpses))
-    loaded = model if isinstance(model, OCRA) else OCRA.from_pretrained(os.fspath(model))
+    loaded = model if isinstance(model, Network) else weights.load(os.fspath(model))
     return move(loaded, device)
 
 
@@ -202,7 +203,7 @@ def given(**values: Any) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def prepare_image(model: OCRA, source: Source, invert: Invert = "auto", fit: Fit = "auto") -> Prepared:
+def prepare_image(model: Network, source: Source, invert: Invert = "auto", fit: Fit = "auto") -> Prepared:
     """An image file made fit for a model; one without anything to see in it is refused."""
     how = model.info.preprocessing or task_of_model(model.info.task, model.config).task.preprocessing
     prepared = prepare(read_image(_file_name(source)), model.config, how, invert=invert, fit=fit)
@@ -227,7 +228,7 @@ def _file_name(source: Any) -> str:
 
 
 @torch.inference_mode()
-def run(model: OCRA, images: Tensor, **interventions: Any) -> Trace:
+def run(model: Network, images: Tensor, **interventions: Any) -> Trace:
     """One recorded pass over images [batch, channels, height, width], values in [0, 1].
 
     interventions: glimpses, until, routings, lesion, windows …, as in `OCRA.forward`.
@@ -238,7 +239,7 @@ def run(model: OCRA, images: Tensor, **interventions: Any) -> Trace:
 
 
 def decode(
-    trace: Trace, config: ModelConfig, info: ModelInfo, placements: Sequence[Placement] | None = None
+    trace: Trace, config: NetworkConfig, info: ModelInfo, placements: Sequence[Placement] | None = None
 ) -> list[Prediction]:
     """What a recorded pass says; `placements` says where the images lie in the users' own."""
     scores = trace.scores.tolist()
@@ -279,7 +280,7 @@ def answers(trace: Trace, class_names: tuple[str, ...], rule: AnswerRule) -> lis
 
 
 def _glimpses(
-    trace: Trace, i: int, config: ModelConfig, info: ModelInfo, placement: Placement
+    trace: Trace, i: int, config: NetworkConfig, info: ModelInfo, placement: Placement
 ) -> tuple[Glimpse, ...]:
     """The glimpses that image i took; a model without attention looks at the whole image each time."""
     assert trace.winners is not None, "decode needs a trace made with record=True"

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal
 
-from ocra.config import ModelConfig
-from ocra.data.task import task_config
+from ocra.baselines import CapsNetConfig, CNNConfig, DRAMConfig, RAMConfig, SmallCNNConfig
+from ocra.config import ModelConfig, NetworkConfig
+from ocra.data.task import TaskConfig, task_config
 from ocra.errors import UsageError
 from ocra.experiment import Experiment, RunConfig, Stage
 from ocra.losses import LossConfig
@@ -140,7 +141,56 @@ OWN_PRESETS: dict[str, Experiment] = {
         stages=(Stage(400_000, warmup_images=12_800, reconstruction=(10.0, 1.0)),),
     )
 }  # fmt: skip
-"""Networks that are not in the paper."""
+"""Networks that are not in the paper, and the baselines."""
+
+
+def _baseline(
+    name: str, description: str, error: str, model: NetworkConfig, task: TaskConfig, lr: float, stage: Stage
+) -> Experiment:
+    """A system that the paper compares OCRA with; plain Adam, averaged weights, no compiler."""
+    run = RunConfig(validate_every_images=max(10_000, stage.images // 40), compile=False)
+    plain = replace(stage, lr=(lr, 0.0), shampoo_lr=0.0, beta2=0.999, ema_decay=0.999)
+    return Experiment(
+        name, description, error, model=model, task=task, loss=LossConfig(normalise_scores=False), stages=(plain,),
+        run=run,
+    )  # fmt: skip
+
+
+_CLUTTERED_SMALL = SmallCNNConfig(height=100, width=100, most=2, stride=2, widths=(24, 32, 64, 128, 256))
+_BASELINE_ROWS = (
+    _baseline(
+        "cnn-multimnist", "Baseline: the CNN of Sabour et al. (2017)", "8.1", CNNConfig(), MULTIMNIST,
+        1e-3, Stage(60_000, reconstruction=0.0),
+    ),
+    _baseline(
+        "cnn-small-multimnist", "Baseline: a small CNN with batch norm", "", SmallCNNConfig(), MULTIMNIST,
+        4e-3, Stage(3_000_000, reconstruction=0.0, warmup_images=12_800),
+    ),
+    _baseline(
+        "capsnet-multimnist", "Baseline: CapsNet (Sabour et al. 2017), given each digit's own image", "5.2",
+        CapsNetConfig(), MULTIMNIST, 1e-3, Stage(100_000, reconstruction=0.0005),
+    ),
+    _baseline(
+        "cnn-small-cluttered", "Baseline: a small CNN with batch norm", "", _CLUTTERED_SMALL, CLUTTERED,
+        4e-3, Stage(2_000_000, reconstruction=0.0, warmup_images=12_800),
+    ),
+    _baseline(
+        "ram-cluttered", "Baseline: RAM (Mnih et al. 2014)", "9", RAMConfig(), CLUTTERED,
+        1e-3, Stage(5_000_000, reconstruction=0.0, grad_clip=1.0),
+    ),
+    _baseline(
+        "dram-cluttered", "Baseline: DRAM (Ba et al. 2015)", "5", DRAMConfig(), CLUTTERED,
+        3e-4, Stage(1_000_000, reconstruction=0.0, grad_clip=1.0),
+    ),
+    _baseline(
+        "dram-no-context-cluttered", "Baseline: DRAM without its context network", "7", DRAMConfig(context=False),
+        CLUTTERED, 3e-4, Stage(1_000_000, reconstruction=0.0, grad_clip=1.0),
+    ),
+)  # fmt: skip
+
+BASELINES: dict[str, Experiment] = {experiment.name: experiment for experiment in _BASELINE_ROWS}
+"""Systems to compare OCRA with; the errors are those their own papers print."""
+OWN_PRESETS |= BASELINES
 
 # The paper's epochs times the size of its training sets.
 PAPER_IMAGES = {MULTIMNIST: 50 * 3_000_000, CLUTTERED: 1000 * 180_000, SVHN: 1000 * 235_000}
@@ -162,7 +212,7 @@ def preset(name: str, recipe: Recipe = "default") -> Experiment:
     if recipe != "paper":
         raise UsageError(f"There is no recipe '{recipe}'; choose default or paper.")
     if name in OWN_PRESETS:
-        raise UsageError(f"{name} is not in the paper, which therefore has no recipe for it.")
+        raise UsageError(f"{name} is not in the paper, or not its own network: it has no recipe for it.")
     stage = paper_stage(PAPER_IMAGES[experiment.task], PAPER_RECONSTRUCTION.get(name, 3.0))
     # The paper's house numbers were those of train and extra, as they are.
     task = (
@@ -189,7 +239,7 @@ def paper_stage(images: int, reconstruction: float) -> Stage:
 
 def own_experiment(experiment: Experiment) -> Experiment:
     """The same experiment; if it is no longer that of its preset, it does not bear the paper's figure or its name."""
-    known = PRESETS.get(experiment.name)
+    known = {**PRESETS, **OWN_PRESETS}.get(experiment.name)
     if known is None:
         return experiment
     if type(experiment.task) is not type(known.task):

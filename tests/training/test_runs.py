@@ -161,8 +161,8 @@ def test_log_and_summary_have_all_figures(finished: Path) -> None:
     assert all(0 <= record["silent_glimpses"] <= TINY.model.glimpses for record in validations)
     for record in reports:
         assert {
-            "step", "images", "stage", *loop.LOSSES, "error", "lr", "shampoo_lr", "images_per_second", "gradient_norm",
-            "skipped",
+            "step", "images", "stage", "loss", *Losses._fields[1:], "error", "lr", "shampoo_lr",
+            "images_per_second", "gradient_norm", "skipped",
         } == record.keys()  # fmt: skip
         assert record["step"] * 32 == record["images"] and 0 <= record["error"] <= 1
     summary = json.loads((finished / "summary.json").read_text())

@@ -13,7 +13,7 @@ from ocra.data import Task, get_task, make_task, task_names
 from ocra.errors import OcraError, UsageError
 from ocra.evaluation import check_fit, config_for, evaluate
 from ocra.files import printable
-from ocra.model.ocra import OCRA
+from ocra.model.network import Network
 from ocra.model.weights import read_config, shipped
 from ocra.prediction import DEFAULT_WEIGHTS, load
 from ocra.viz import save_look
@@ -67,7 +67,7 @@ def demo(
     print(f"{time.monotonic() - started:.0f} seconds")
 
 
-def _test_digits(model: OCRA) -> tuple[Task, str]:
+def _test_digits(model: Network) -> tuple[Task, str]:
     """The weights' own task with MNIST's test digits, fetched if need be, or else with digits drawn from fonts."""
     own = config_for(model)
     glyphs = own.offline()

@@ -22,7 +22,7 @@ from ocra.files import printable
 from ocra.images.fitting import Fit, Invert, Prepared
 from ocra.images.reading import endings, find_images
 from ocra.lab import scanpaths
-from ocra.model.ocra import OCRA
+from ocra.model.network import Network
 from ocra.prediction import DEFAULT_WEIGHTS, Prediction, given, load, predict_each
 
 FIGURES = ("-look.png", "-steps.png")
@@ -52,7 +52,7 @@ class TaskImages:
     seed: int = 0
     """Seed of the task's images."""
 
-    def of(self, model: OCRA, settings: Any) -> Task:
+    def of(self, model: Network, settings: Any) -> Task:
         """The task itself, for a model, with the settings that were given."""
         return task_for(model, self.task, self.split, self.seed, **given(**vars(settings)))
 
@@ -137,7 +137,7 @@ def _is_own_figure(file: str, folder: Path | None) -> bool:
 
 
 def _save_figures(
-    model: OCRA, prepared: Prepared, folder: Path, taken: set[Path], interventions: dict[str, Any]
+    model: Network, prepared: Prepared, folder: Path, taken: set[Path], interventions: dict[str, Any]
 ) -> None:
     """Two figures of an image; where a name is taken, by an image or another's figure, they get a number."""
     from ocra.viz.figure import draw_look, draw_preparation

@@ -10,11 +10,10 @@ from typing import Annotated, Literal
 import torch
 from tyro.conf import arg
 
-from ocra.config import ModelConfig
-from ocra.errors import OcraError
+from ocra.config import ModelConfig, NetworkConfig
+from ocra.errors import OcraError, UsageError
 from ocra.experiment import Experiment
 from ocra.model import weights
-from ocra.model.ocra import OCRA
 from ocra.presets import OWN_PRESETS, PRESETS
 from ocra.presets import preset as find_preset
 
@@ -25,7 +24,7 @@ def presets(
     recipe: Literal["default", "paper"] = "default",
     as_json: Annotated[bool, arg(name="json")] = False,
 ) -> None:
-    """List the experiments of the paper, with parameter counts and the paper's error, or show one whole.
+    """List the experiments of the paper and the baselines, with parameters and their papers' errors, or show one whole.
 
     Example: ocra presets multimnist-10
 
@@ -48,16 +47,17 @@ def presets(
             print(f"{each:26}{counts[each]:10,}  {experiment.paper_error:17}{experiment.description}")
 
 
-def parameter_count(config: ModelConfig) -> int:
+def parameter_count(config: NetworkConfig) -> int:
     """Trainable parameters of a network, without making them."""
     with torch.device("meta"):
-        return OCRA(config).parameter_count
+        return config.network(config).parameter_count
 
 
 def _show(experiment: Experiment, parameters: int) -> None:
     """All options of one experiment, as they are written on the command line of `ocra train`."""
     print(f"{experiment.name}: {experiment.description}.")
-    print(f"{parameters:,} parameters; exact error in the paper: {experiment.paper_error} %.")
+    error = f"; exact error in the paper: {experiment.paper_error} %" if experiment.paper_error else ""
+    print(f"{parameters:,} parameters{error}.")
     print(f"seed = {experiment.seed}\ninit = {experiment.init}")
     parts = {name: getattr(experiment, name) for name in ("model", "task", "loss", "run")}
     parts |= {f"stages.{number}": stage for number, stage in enumerate(experiment.stages)}
@@ -79,6 +79,8 @@ def import_authors(checkpoint: Path, /, preset: str, out: Path) -> None:
         out: Folder for the weights.
     """
     experiment = find_preset(preset)
+    if not isinstance(experiment.model, ModelConfig):
+        raise UsageError(f"The authors publish weights of OCRA; {preset} is another network.")
     if (out / "config.json").exists():
         raise OcraError(f"{out} holds weights already; choose another --out.")
     model = weights.import_authors(checkpoint, experiment.model)

@@ -169,10 +169,13 @@ def _base(words: list[str]) -> Experiment:
 
 
 def _chosen(args: list[str], base: Experiment) -> tuple[Start, Experiment]:
-    """What the words say, with the settings of the task that is trained, and the experiment they ask for."""
+    """What the words say, with the settings of the task and of the network, and the experiment they ask for."""
     kind = make_dataclass(
         "Start",
-        [("task", Annotated[type(base.task), arg(help="The images.")], base.task)],
+        [
+            ("model", Annotated[type(base.model), arg(help="The network.")], base.model),
+            ("task", Annotated[type(base.task), arg(help="The images.")], base.task),
+        ],
         bases=(Start,),
         frozen=True,
         namespace={"__doc__": Start.__doc__},
@@ -198,7 +201,8 @@ def _fitted(asked: Experiment, base: Experiment) -> Experiment:
     experiment = asked.fitted()
     for part, names in FITTED.items():
         for name in names:
-            wanted, possible, usual = (getattr(getattr(one, part), name) for one in (asked, experiment, base))
+            parts = [getattr(one, part) for one in (asked, experiment, base)]
+            wanted, possible, usual = (getattr(each, name, None) for each in parts)
             if wanted not in (possible, usual):
                 option = f"--{part}.{name.replace('_', '-')}"
                 raise UsageError(f"{option} {wanted} does not fit the task, which asks for {possible}.")

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from ocra.config import ModelConfig
+from ocra.config import NetworkConfig
 from ocra.data.composed import MNIST, ClutteredMNIST, MultiMNIST
 from ocra.data.folder import FolderTask
 from ocra.data.svhn import SVHN
@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 
-def likely_task(config: ModelConfig) -> type[Task]:
+def likely_task(config: NetworkConfig) -> type[Task]:
     """The task of a network that nothing was saved with, by the shape of the network."""
     if config.readout_digits:
         return SVHN
@@ -47,7 +47,7 @@ def likely_task(config: ModelConfig) -> type[Task]:
     return MultiMNIST if config.classes == 10 else FolderTask
 
 
-def task_of_model(saved: dict[str, Any], config: ModelConfig, name: str | None = None) -> TaskConfig:
+def task_of_model(saved: dict[str, Any], config: NetworkConfig, name: str | None = None) -> TaskConfig:
     """The task a network was trained on, or the one of this name, in the network's image size if it makes any size.
 
     saved: its settings as they were saved with the weights, for which no module is imported; empty where nothing was.

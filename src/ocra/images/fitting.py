@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from ocra.config import ModelConfig, Preprocessing
+from ocra.config import NetworkConfig, Preprocessing
 from ocra.errors import OcraError
 from ocra.images.handwriting import even_light, find_ink, largest_part, noise_level, stroke_width, thicken
 from ocra.images.reading import UserImage
@@ -87,7 +87,7 @@ class Prepared:
 
 def prepare(
     source: UserImage,
-    config: ModelConfig,
+    config: NetworkConfig,
     preprocessing: Preprocessing,
     *,
     invert: Invert = "auto",
@@ -134,7 +134,7 @@ def prepare(
     return Prepared(tensor, frame.placement(source.reduction), source, tuple(steps), blank)
 
 
-def _in_channels(source: UserImage, config: ModelConfig, steps: list[Step]) -> Floats:
+def _in_channels(source: UserImage, config: NetworkConfig, steps: list[Step]) -> Floats:
     """The image in the channels of the model: [rows, columns, channels]."""
     pixels = source.pixels if source.pixels.ndim == 3 else source.pixels[:, :, None]
     steps.append(_step("as read", pixels, f"{source.width} × {source.height} px"))
@@ -206,7 +206,7 @@ def _difference_from_border(pixels: Floats) -> Floats:
 
 
 def _focus(
-    pixels: Floats, box: Box, preprocessing: Preprocessing, config: ModelConfig, steps: list[Step]
+    pixels: Floats, box: Box, preprocessing: Preprocessing, config: NetworkConfig, steps: list[Step]
 ) -> tuple[Floats, Frame]:
     """Frame the ink at the size that digits have in training, and give its strokes the usual width."""
     left, top, right, bottom = box
@@ -255,7 +255,7 @@ def _placed(pixels: Floats, height: int, width: int) -> Box:
     return (width - across) // 2, (height - down) // 2, across, down
 
 
-def _as_in_folders(pixels: Floats, config: ModelConfig) -> tuple[Floats, Frame]:
+def _as_in_folders(pixels: Floats, config: NetworkConfig) -> tuple[Floats, Frame]:
     """The very same pixels that a folder task makes of an image in training."""
     left, top, width, height = _placed(pixels, config.height, config.width)
     scale_x, scale_y = pixels.shape[1] / width, pixels.shape[0] / height
@@ -275,7 +275,7 @@ class Frame:
     height: int
 
     @classmethod
-    def centred(cls, x: float, y: float, scale_x: float, scale_y: float, config: ModelConfig) -> Frame:
+    def centred(cls, x: float, y: float, scale_x: float, scale_y: float, config: NetworkConfig) -> Frame:
         """A frame with this place in its middle."""
         left, top = x - scale_x * config.width / 2, y - scale_y * config.height / 2
         return cls(left, top, scale_x, scale_y, config.width, config.height)

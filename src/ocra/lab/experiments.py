@@ -19,7 +19,7 @@ from ocra.lab.corruptions import MNIST_C
 from ocra.lab.running import Condition, LabExperiment, Look
 from ocra.lab.stimuli import Scenes, Shown
 from ocra.model.interventions import Lesion
-from ocra.model.ocra import OCRA
+from ocra.model.network import Network
 from ocra.model.trace import Windows
 
 Row = dict[str, Any]
@@ -31,7 +31,7 @@ class Overlap(LabExperiment):
     question = "How much does the error grow when two digits lie more on top of each other?"
     axis, labels = "share of ink that overlaps (measured)", ERROR
 
-    def conditions(self, base: Scenes, model: OCRA) -> list[Condition]:
+    def conditions(self, base: Scenes, model: Network) -> list[Condition]:
         two = replace(base, objects=2, clutter=0, reach=None)
         return [
             Condition(wanted, two.change(ink_overlap=wanted)) for wanted in (0.0, 0.1, 0.2, 0.3, 0.4, 0.5)
@@ -50,7 +50,7 @@ class GlimpseBudget(LabExperiment):
     )
     axis, labels = "glimpses (mean)", ERROR
 
-    def conditions(self, base: Scenes, model: OCRA) -> list[Condition]:
+    def conditions(self, base: Scenes, model: Network) -> list[Condition]:
         most = model.config.glimpses
         fixed = [Condition(k, base, "fixed", {"glimpses": k}) for k in range(1, most + 1)]
         margins = (0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9)
@@ -69,7 +69,7 @@ class ReactionTime(LabExperiment):
     )
     axis, measures, labels = "difficulty, from 0 (easy) to 4", ("decision", "error"), ERROR
 
-    def conditions(self, base: Scenes, model: OCRA) -> list[Condition]:
+    def conditions(self, base: Scenes, model: Network) -> list[Condition]:
         found = [Condition(k, base.change(noise="gaussian", severity=k), "noise") for k in range(5)]
         found += [Condition(k, base.change(contrast=1 - 0.2 * k), "low contrast") for k in range(5)]
         if base.objects == 2:
@@ -102,7 +102,7 @@ class SetSize(LabExperiment):
     )
     axis, measures, labels = "clutter pieces", ("error", "decision"), ERROR
 
-    def conditions(self, base: Scenes, model: OCRA) -> list[Condition]:
+    def conditions(self, base: Scenes, model: Network) -> list[Condition]:
         return [Condition(pieces, base.change(clutter=pieces)) for pieces in (0, 3, 6, 12, 24)]
 
     def remarks(self, rows: Sequence[Row]) -> list[str]:
@@ -134,7 +134,7 @@ class Crowding(_Flanked):
     )
     axis = "distance of the flanker's centre, pixels"
 
-    def conditions(self, base: Scenes, model: OCRA) -> list[Condition]:
+    def conditions(self, base: Scenes, model: Network) -> list[Condition]:
         one = self.target(base).change(flankers=1, flanker_side="right")
         return [
             Condition(distance, one.change(flanker_class=kind, flanker_distance=distance), f"{kind} class")
@@ -153,7 +153,7 @@ class Uncrowding(_Flanked):
     )
     axis = "flankers"
 
-    def conditions(self, base: Scenes, model: OCRA) -> list[Condition]:
+    def conditions(self, base: Scenes, model: Network) -> list[Condition]:
         row = self.target(base).change(flanker_side="horizontal", flanker_distance=18)
         ring = row.change(flanker_side="around", flanker_distance=20)
         return [
@@ -172,7 +172,7 @@ class Cueing(LabExperiment):
     )
     axis, measures, labels = "cue", ("error", "decision"), ERROR
 
-    def conditions(self, base: Scenes, model: OCRA) -> list[Condition]:
+    def conditions(self, base: Scenes, model: Network) -> list[Condition]:
         if not model.config.attention:
             raise UsageError("This network reads the whole image at each step: it has no window to cue.")
         found = [Condition("none", base)]
@@ -189,7 +189,7 @@ class _Cue:
     def __init__(self, glimpse: int, right: bool) -> None:
         self.glimpse, self.right = glimpse, right
 
-    def __call__(self, shown: Shown, model: OCRA) -> dict[str, Any]:
+    def __call__(self, shown: Shown, model: Network) -> dict[str, Any]:
         trials, glimpses = len(shown.images), model.config.glimpses
         center = torch.full((trials, glimpses, 2), math.nan)
         size = model.config.height
@@ -209,7 +209,7 @@ class LesionStudy(LabExperiment):
     )
     axis, labels = "lesion", ERROR
 
-    def conditions(self, base: Scenes, model: OCRA) -> list[Condition]:
+    def conditions(self, base: Scenes, model: Network) -> list[Condition]:
         config = model.config
         found = [Condition("none", base)]
         if config.recurrent:
@@ -229,7 +229,7 @@ class LesionStudy(LabExperiment):
         return found
 
 
-def _wrong_winners(shown: Shown, model: OCRA) -> dict[str, Any]:
+def _wrong_winners(shown: Shown, model: Network) -> dict[str, Any]:
     """At each glimpse a class that is not in the image is sent to the decoder."""
     absent = (shown.batch.counts == 0).float()
     first = torch.tensor([row["trial"] for row in shown.rows])
@@ -250,7 +250,7 @@ class SizeTransfer(LabExperiment):
     )
     axis, labels = "size, relative to training", ERROR
 
-    def conditions(self, base: Scenes, model: OCRA) -> list[Condition]:
+    def conditions(self, base: Scenes, model: Network) -> list[Condition]:
         scales = (0.5, 0.65, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5)
         return [Condition(scale, base.change(scale=scale, reach=None)) for scale in scales]
 
@@ -262,7 +262,7 @@ class ShiftTransfer(LabExperiment):
     )
     axis, labels = "largest shift from the middle, pixels", ERROR
 
-    def conditions(self, base: Scenes, model: OCRA) -> list[Condition]:
+    def conditions(self, base: Scenes, model: Network) -> list[Condition]:
         trained = base.reach if base.reach is not None else (base.size - 28) / 2
         return [
             Condition(round(trained * share, 1), base.change(reach=trained * share))
@@ -275,7 +275,7 @@ class CorruptionStudy(LabExperiment):
     question = "Which kinds of damage does recognition withstand?"
     axis, labels = "", ERROR
 
-    def conditions(self, base: Scenes, model: OCRA) -> list[Condition]:
+    def conditions(self, base: Scenes, model: Network) -> list[Condition]:
         found = [Condition("none", base, "severity 1")]
         for severity in (1, 3, 5):
             found += [
@@ -294,7 +294,7 @@ class SameCategory(LabExperiment):
     )
     axis, measures, labels = "classes of the two digits", ("error", "decision"), ERROR
 
-    def conditions(self, base: Scenes, model: OCRA) -> list[Condition]:
+    def conditions(self, base: Scenes, model: Network) -> list[Condition]:
         two = base.change(objects=2)
         return [Condition(kind, two.change(relation=kind)) for kind in ("different", "same")]
 
@@ -313,7 +313,7 @@ class ObjectBasedAttention(LabExperiment):
     axis, labels = "glimpse", {"share": "share of new ink on one object"}
     measures = ("share",)
 
-    def conditions(self, base: Scenes, model: OCRA) -> list[Condition]:
+    def conditions(self, base: Scenes, model: Network) -> list[Condition]:
         return [Condition(0, base.change(objects=2, relation="different", clutter=0), "written")]
 
     def measure(self, look: Look) -> Row:
@@ -347,7 +347,7 @@ class Order(LabExperiment):
     axis, labels = "what sets the first digit apart", {"first": "share of trials in which it is named first"}
     measures = ("first",)
 
-    def conditions(self, base: Scenes, model: OCRA) -> list[Condition]:
+    def conditions(self, base: Scenes, model: Network) -> list[Condition]:
         two = base.change(objects=2, relation="different")
         middle, away = (base.size - 1) / 2, min(base.size / 2 - 14, base.size / 4)
         central = ((middle, middle), (middle + away, middle + away))

@@ -25,7 +25,7 @@ from ocra.files import rows_to_csv, write_text_atomically
 from ocra.lab.comparing import Path2D, auc, bootstrap, dtw, fixation_map, nss, string_edit
 from ocra.metrics import wilson_interval
 from ocra.model.deciding import predicted_counts
-from ocra.model.ocra import OCRA
+from ocra.model.network import Network
 from ocra.prediction import Source, load, run
 from ocra.viz.style import BLUE, FAINT, MUTED, VERMILLION, Sheet, save_figure, styled
 
@@ -98,7 +98,11 @@ class HumanComparison:
 
 
 def compare_with_people(
-    model: OCRA | Source, people: Sequence[Clicks], *, glimpses: int | None = None, device: str | None = None
+    model: Network | Source,
+    people: Sequence[Clicks],
+    *,
+    glimpses: int | None = None,
+    device: str | None = None,
 ) -> HumanComparison:
     """Accuracy by glimpse, and where and in which order people and the model look, on the digits people saw.
 
@@ -139,7 +143,7 @@ def _digits(numbers: Sequence[int]) -> tuple[torch.Tensor, NDArray[np.int64]]:
     return images, np.array(labels)
 
 
-def _right_by_glimpse(model: OCRA, lengths: torch.Tensor, labels: NDArray[np.int64]) -> NDArray[np.bool_]:
+def _right_by_glimpse(model: Network, lengths: torch.Tensor, labels: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Whether the answer after each glimpse is right: bool [digits, glimpses]."""
     scores = lengths[:, :, : model.config.classes].cumsum(1)
     counts = torch.stack(

@@ -20,7 +20,7 @@ from ocra.files import printable, rows_to_csv, write_text_atomically
 from ocra.lab.stimuli import Scenes, Shown
 from ocra.metrics import wilson_interval, wrong_answers
 from ocra.model.deciding import answer_margin
-from ocra.model.ocra import OCRA
+from ocra.model.network import Network
 from ocra.model.trace import Trace
 from ocra.model.weights import content_hash, resolve
 from ocra.prediction import Source, answers, load
@@ -31,7 +31,7 @@ from ocra.viz.style import FAINT, MUTED, Sheet, save_figure, styled
 BATCH = 50
 UNTIL = 0.3
 """The margin at which an answer counts as decided, unless another is asked for."""
-Control = Callable[[Shown, OCRA], dict[str, Any]]
+Control = Callable[[Shown, Network], dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Look:
     """Of the whole batch; `index` is the trial's place in it."""
     batch: Batch
     index: int
-    model: OCRA
+    model: Network
 
     @property
     def classes(self) -> list[int]:
@@ -88,7 +88,7 @@ class LabExperiment:
     smallest: ClassVar[int] = 0
     """Side of the smallest image that the experiment needs."""
 
-    def conditions(self, base: Scenes, model: OCRA) -> list[Condition]:
+    def conditions(self, base: Scenes, model: Network) -> list[Condition]:
         """The cells, made from scenes like those that the model was trained on."""
         raise NotImplementedError
 
@@ -132,7 +132,7 @@ class Outcome:
 
 def run(
     experiment: LabExperiment | str,
-    weights: Source | OCRA | Sequence[Source | OCRA] = "multimnist-3",
+    weights: Source | Network | Sequence[Source | Network] = "multimnist-3",
     *,
     trials: int = 200,
     seed: int = 0,
@@ -187,7 +187,8 @@ def run(
         **{k: v for k, v in interventions.items() if v is not None},
     }
     hashes = [
-        None if isinstance(source, OCRA) else content_hash(resolve(os.fspath(source))) for source in sources
+        None if isinstance(source, Network) else content_hash(resolve(os.fspath(source)))
+        for source in sources
     ]
     page = _page(experiment, dict(zip(names, hashes, strict=True)), rows, summary, about)
     outcome = Outcome(experiment, rows, summary, page)
@@ -196,7 +197,7 @@ def run(
     return outcome
 
 
-def scenes_like(model: OCRA) -> Scenes:
+def scenes_like(model: Network) -> Scenes:
     """Scenes of digits as the model's own task makes them."""
     info, task = model.info, model.info.task
     objects = info.answer.objects
@@ -214,7 +215,7 @@ def scenes_like(model: OCRA) -> Scenes:
     )
 
 
-def _names(models: Sequence[OCRA]) -> list[str]:
+def _names(models: Sequence[Network]) -> list[str]:
     """A name for each model, each only once."""
     names: list[str] = []
     for model in models:
@@ -227,7 +228,7 @@ def _names(models: Sequence[OCRA]) -> list[str]:
 
 
 def _trials(
-    experiment: LabExperiment, model: OCRA, shown: Shown, until: float, options: dict[str, Any]
+    experiment: LabExperiment, model: Network, shown: Shown, until: float, options: dict[str, Any]
 ) -> Iterator[dict[str, Any]]:
     """A row for each scene of a batch: stimulus, answer, measures, scanpath."""
     trace = show(model, shown.images, **options)

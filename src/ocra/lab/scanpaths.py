@@ -25,7 +25,7 @@ from ocra.images.fitting import Fit, Invert
 from ocra.images.reading import endings
 from ocra.lab.formats import Fixations, to_json
 from ocra.model.interventions import Lesion
-from ocra.model.ocra import OCRA
+from ocra.model.network import Network
 from ocra.model.trace import Windows
 from ocra.prediction import Glimpse, Prediction, Source, decode, given, load, predict_each, run
 
@@ -49,7 +49,7 @@ class Scanpath:
 
 
 def scanpath(
-    model: OCRA | Source,
+    model: Network | Source,
     images: Source | Sequence[Source] | Task,
     out: Source | None = None,
     *,

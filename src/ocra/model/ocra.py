@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from numbers import Integral
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -29,8 +29,8 @@ from ocra.model.kernels import (
     linear,
     relu,
 )
+from ocra.model.network import Network
 from ocra.model.trace import Trace, Windows, stack_steps, stack_windows
-from ocra.model.weights import ModelInfo, Storage, load, save
 
 MOST_TIMES = 1000
 """Largest number of glimpses, or of routings, that may be asked for."""
@@ -102,12 +102,20 @@ class LSTMCell(nn.Module):
         return out.sigmoid() * cell.tanh(), cell
 
 
-class OCRA(nn.Module):
+class OCRA(Network, kind="ocra"):
     """Object-centric recurrent attention: recognises the objects of an image in a few glimpses."""
 
+    Config = ModelConfig
+    config: ModelConfig
+    matrices: ClassVar[dict[str, int]] = {
+        "encoder.weight_ih": 4, "encoder.weight_hh": 4, "decoder.weight_ih": 4, "decoder.weight_hh": 4,
+        "primary.weight": 1,
+    }  # fmt: skip
+    supports_bf16 = True
+
     def __init__(self, config: ModelConfig | None = None) -> None:
-        super().__init__()
-        self.config = config = config or ModelConfig()
+        config = config or ModelConfig()
+        super().__init__(config)
         self.convolution1 = nn.Conv2d(config.channels, config.filters, 5, padding=2)
         self.convolution2 = nn.Conv2d(config.filters, config.filters, 3, padding=1)
         inputs = config.features + (config.hidden if config.feedback else 0)
@@ -133,9 +141,7 @@ class OCRA(nn.Module):
             for _ in range(config.readout_digits)
         )
         self.convolution2.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        self.info = ModelInfo.from_dict({}, config)
-        # Faster training, with first derivatives only; see `ocra.model.kernels`.
-        self.defer_weight_gradients = False
+        # Faster training; see `ocra.model.kernels`.
         self.bf16: Matrices | None = None  # copies to multiply by; whoever sets them keeps them up to date
         self._step: Callable[..., Step] = self.step
 
@@ -285,7 +291,7 @@ class OCRA(nn.Module):
         return outputs if zeros is None else outputs + zeros
 
     @contextmanager
-    def in_fp32(self) -> Iterator[None]:
+    def as_used(self) -> Iterator[None]:
         """Within the block, nothing is made in bfloat16."""
         kept, self.bf16 = self.bf16, None
         try:
@@ -304,6 +310,10 @@ class OCRA(nn.Module):
             return self.bf16
         own = self.large_matrices()
         return own.each(torch.Tensor.detach) if constant else own
+
+    def use_bf16(self, copy_of: Callable[[Tensor], Tensor]) -> None:
+        """Multiply by copies of the large matrices in bfloat16."""
+        self.bf16 = self.large_matrices().each(copy_of)
 
     def large_matrices(self) -> Matrices:
         """The large matrices as parameters; for faster training, `bf16` may hold copies of them in bfloat16."""
@@ -451,25 +461,35 @@ class OCRA(nn.Module):
         """What a copy is made of: it is not compiled, for the compiled step goes on with this model's weights."""
         return {**self.__dict__, "_step": self.step}
 
-    @property
-    def parameter_count(self) -> int:
-        """Number of trainable parameters."""
-        return sum(parameter.numel() for parameter in self.parameters() if parameter.requires_grad)
+    @torch.no_grad()
+    def initialise(self, capsule_std: float = 0.1, forget_bias: float = 1.0) -> None:
+        """Our random start in place of the paper's: it learns the same from less than half the images.
 
-    @classmethod
-    def from_pretrained(cls, name: str | Path) -> OCRA:
-        """Load a shipped model by name, or one from a folder written by `save_pretrained`, or from the hub."""
-        return load(name)
-
-    def save_pretrained(
-        self, folder: str | Path, info: ModelInfo | None = None, storage: Storage = "float32"
-    ) -> None:
-        """Write `config.json` and `model.safetensors` into a folder, the layout of the Hugging Face hub.
-
-        info: what goes into config.json besides the network. By default `self.info` without its record: what answers
-        mean is kept, figures of other weights are not.
+        Larger capsule transforms, so that capsules speak from the beginning; LSTMs that begin by remembering.
         """
-        save(self, folder, info, storage)
+        if self.config.capsules:
+            nn.init.normal_(self.object_capsules.weight, std=capsule_std)
+        hidden = self.config.hidden
+        for cell in (self.encoder, self.decoder):
+            cell.bias_ih[hidden : 2 * hidden] += (
+                forget_bias  # of the four gates (input, forget, cell, output)
+            )
+            if cell.recurrent:
+                for gate in range(4):
+                    nn.init.orthogonal_(cell.weight_hh[gate * hidden : (gate + 1) * hidden])
+
+    @torch.no_grad()
+    def begin_stage(self, attention_scale: float, read_window: float) -> None:
+        """Change the attention layers as a stage says that begins."""
+        if not self.config.attention:
+            return
+        for layer in (self.read_attention, self.write_attention):
+            layer.weight *= attention_scale
+        # The read windows do in the middle of the image what they did in all of it.
+        read = self.read_attention
+        read.weight[:2] *= read_window  # g_X and g_Y, from the middle of the image
+        read.bias[:2] *= read_window
+        read.bias[3] += math.log(read_window)  # log δ
 
 
 def _memory(state: State | None, part: str, control: StepControl | None) -> tuple[Tensor, Tensor] | None:

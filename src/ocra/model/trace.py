@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -65,6 +66,23 @@ class Trace:
 
 for _record in (Windows, Trace):
     torch.export.register_dataclass(_record, serialized_type_name=f"ocra.{_record.__name__}")
+
+
+def one_look(images: Tensor, scores: Tensor, canvas: Tensor | None = None) -> dict[str, Any]:
+    """The fields of a recorded trace of a network that looks once, at the whole image, with scores [batch, classes].
+
+    canvas: its reconstruction; a network that makes none has a canvas that is not a number anywhere.
+    """
+    canvas = torch.full_like(images, torch.nan) if canvas is None else canvas
+    return {
+        "scores": scores,
+        "canvas": canvas,
+        "capsule_lengths": scores[:, None],
+        "attended": images.detach(),
+        "glimpses": images[:, None],
+        "winners": scores.argmax(1, keepdim=True),
+        "canvases": canvas[:, None],
+    }
 
 
 def stack_steps(values: list[Tensor | None]) -> Tensor | None:

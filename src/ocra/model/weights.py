@@ -23,11 +23,12 @@ from safetensors.torch import load_file
 from safetensors.torch import save as to_bytes
 from torch import Tensor
 
-from ocra.config import AnswerRule, ModelConfig, Preprocessing
+from ocra.config import AnswerRule, ModelConfig, NetworkConfig, Preprocessing
 from ocra.errors import OcraError, UsageError
 from ocra.files import read_json, write_bytes_atomically, write_text_atomically
 
 if TYPE_CHECKING:
+    from ocra.model.network import Network
     from ocra.model.ocra import OCRA
 
 SHIPPED = Path(__file__).parent.parent / "pretrained"
@@ -64,7 +65,7 @@ class ModelInfo:
         """The name of the task; empty if it is not known."""
         return str(self.task.get("name", ""))
 
-    def capsule_names(self, config: ModelConfig) -> tuple[str, ...]:
+    def capsule_names(self, config: NetworkConfig) -> tuple[str, ...]:
         """A name for every object capsule, those of the background too."""
         number = config.background_capsules
         several = [f"background {k + 1}" for k in range(number)]
@@ -81,7 +82,7 @@ class ModelInfo:
         return {**own, **record}
 
     @classmethod
-    def from_dict(cls, values: dict[str, Any], config: ModelConfig) -> ModelInfo:
+    def from_dict(cls, values: dict[str, Any], config: NetworkConfig) -> ModelInfo:
         """What config.json says besides the network; what it leaves open follows from the network's config.
 
         Files of version 0.1 have neither title, glimpses nor masked, and may have a task's bare name.
@@ -134,7 +135,7 @@ def _saved(kind: type[Any], name: str, values: dict[str, Any]) -> Any:
         raise _unusable(name, values) from None
 
 
-def _answer_rule(values: dict[str, Any] | None, config: ModelConfig) -> AnswerRule:
+def _answer_rule(values: dict[str, Any] | None, config: NetworkConfig) -> AnswerRule:
     """The rule that was saved; else the paper's for its networks of ten digits, two that repeat among clutter only."""
     if values is None:
         digits = config.classes == 10 and not config.readout_digits
@@ -148,7 +149,7 @@ def _answer_rule(values: dict[str, Any] | None, config: ModelConfig) -> AnswerRu
 
 
 def save(
-    model: OCRA, folder: str | Path, info: ModelInfo | None = None, storage: Storage = "float32"
+    model: Network, folder: str | Path, info: ModelInfo | None = None, storage: Storage = "float32"
 ) -> None:
     """Write a model's weights and config into a folder.
 
@@ -159,7 +160,9 @@ def save(
         raise UsageError(f"storage must be {' or '.join(STORAGE)}, not {storage!r}.")
     folder = Path(folder)
     tensors = {
-        name: value.detach().to("cpu", STORAGE[storage]).contiguous()
+        name: value.detach()
+        .to("cpu", STORAGE[storage] if value.is_floating_point() else value.dtype)
+        .contiguous()
         for name, value in model.state_dict().items()
     }
     if faults := _faults(tensors, tensors):  # numbers that are not finite, or not any more in 16 bits
@@ -167,7 +170,7 @@ def save(
     told = (info or dataclasses.replace(model.info, record={})).to_dict()
     ModelInfo.from_dict(told, model.config)  # refuses what could not be loaded again
     try:
-        text = json.dumps({"model": dataclasses.asdict(model.config), **told}, indent=2, ensure_ascii=False)
+        text = json.dumps({"model": model.config.to_dict(), **told}, indent=2, ensure_ascii=False)
         write_bytes_atomically(folder / WEIGHTS, to_bytes(tensors, metadata={"format": "pt"}))
         write_text_atomically(folder / CONFIG, text + "\n")
     except (TypeError, ValueError) as error:
@@ -176,34 +179,36 @@ def save(
         raise OcraError(f"The weights could not be written to {folder}: {error.strerror or error}.") from None
 
 
-def load(name: str | Path) -> OCRA:
+def load(name: str | Path) -> Network:
     """The model of these weights, see `resolve`, ready to answer, with its `info`."""
-    from ocra.model.ocra import OCRA
-
     folder = resolve(name)
     config, info = _read_config(folder / CONFIG)
-    model = OCRA(config)
+    model: Network = config.network(config)
     tensors = _read_weights(folder / WEIGHTS)
     if faults := _faults(model.state_dict(), tensors):
         raise OcraError(f"{folder / WEIGHTS} does not fit its {CONFIG}: {faults[0]}.")
-    model.load_state_dict({key: value.float() for key, value in tensors.items()})
+    model.load_state_dict(
+        {key: value.float() if value.is_floating_point() else value for key, value in tensors.items()}
+    )
     model.info = info
     return model.eval()
 
 
-def read_config(name: str | Path) -> tuple[ModelConfig, ModelInfo]:
+def read_config(name: str | Path) -> tuple[NetworkConfig, ModelInfo]:
     """How the network of these weights is built and what is known about it, without loading them."""
     return _read_config(resolve(name) / CONFIG)
 
 
-def _read_config(path: Path) -> tuple[ModelConfig, ModelInfo]:
+def _read_config(path: Path) -> tuple[NetworkConfig, ModelInfo]:
+    from ocra.model.network import model_config
+
     values = read_json(path)
     if not isinstance(values, dict) or not isinstance(values.get("model"), dict):
         raise OcraError(
             f"{path} describes no model: the key 'model' is missing. Was it written by this program?"
         )
     try:
-        config = ModelConfig.from_dict(values.pop("model"))
+        config = model_config(values.pop("model"), from_weights=True)
     except OcraError as error:
         raise OcraError(f"{path} describes no model that can be made. {error}") from None
     return config, ModelInfo.from_dict(values, config)

@@ -13,7 +13,6 @@ import torch
 
 from ocra.data import task_config
 from ocra.errors import OcraError
-from ocra.model.ocra import OCRA
 from ocra.model.weights import shipped
 from ocra.presets import PAPER_IMAGES, PRESETS
 from ocra.reproduce.records import (
@@ -173,7 +172,8 @@ def sections(*parts: str) -> str:
 def parameters(preset: str) -> str:
     """Trainable parameters of the network of a preset, in millions."""
     with torch.device("meta"):
-        return f"{OCRA(PRESETS[preset].model).parameter_count / 1e6:.2f} M"
+        model = PRESETS[preset].model
+        return f"{model.network(model).parameter_count / 1e6:.2f} M"
 
 
 def evaluate_command(weights: str, test: dict[str, Any], record: Record) -> str:
@@ -310,7 +310,7 @@ def tests_table(runs: Iterable[Record]) -> str:
                 rows.append([
                     f"`{run.preset}`", settings_in_words(changed) or "its task", f"{test['n']:,}",
                     percent(test["error"]), interval(test), percent(test["object_error"]),
-                    f"{test['reconstruction_mse']:.4f}",
+                    f"{test['reconstruction_mse']:.4f}" if "reconstruction_mse" in test else NOTHING,
                 ])  # fmt: skip
     titles = "model | test set | images | exact error, % | 95 % interval | per-object error, % | reconstruction MSE"
     return markdown_table(titles, rows, 2)

@@ -2,65 +2,34 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ocra.data.task import Task
-from ocra.experiment import Experiment, Stage
-from ocra.model.ocra import OCRA
+from ocra.experiment import Experiment
+from ocra.model.network import Network
 from ocra.model.weights import ModelInfo, load
 from ocra.training.logging import versions
 
 
-def build_model(experiment: Experiment, fine_tune: bool = True) -> OCRA:
+def build_model(experiment: Experiment, fine_tune: bool = True) -> Network:
     """The model of an experiment as training starts it: a function of the seed, and of the weights to fine-tune."""
     stage = experiment.stages[0]
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(experiment.seed)
-        model = OCRA(experiment.model)
+        model: Network = experiment.model.network(experiment.model)
         if experiment.init == "ours":
-            initialise(model)
+            model.initialise()
     if fine_tune and stage.init_from is not None:
         take_over(model, stage.init_from)
-    begin_stage(model, stage)
+    model.begin_stage(stage.attention_scale, stage.read_window)
     return model
 
 
-@torch.no_grad()
-def initialise(model: OCRA, capsule_std: float = 0.1, forget_bias: float = 1.0) -> None:
-    """Our random start in place of the paper's: it learns the same from less than half the images.
-
-    Larger capsule transforms, so that capsules speak from the beginning; LSTMs that begin by remembering.
-    """
-    if model.config.capsules:
-        nn.init.normal_(model.object_capsules.weight, std=capsule_std)
-    hidden = model.config.hidden
-    for cell in (model.encoder, model.decoder):
-        cell.bias_ih[hidden : 2 * hidden] += forget_bias  # of the four gates (input, forget, cell, output)
-        if cell.recurrent:
-            for gate in range(4):
-                nn.init.orthogonal_(cell.weight_hh[gate * hidden : (gate + 1) * hidden])
-
-
-@torch.no_grad()
-def begin_stage(model: OCRA, stage: Stage) -> None:
-    """Change the attention layers as a stage says that begins."""
-    if not model.config.attention:
-        return
-    for layer in (model.read_attention, model.write_attention):
-        layer.weight *= stage.attention_scale
-    # The read windows do in the middle of the image what they did in all of it.
-    read = model.read_attention
-    read.weight[:2] *= stage.read_window  # g_X and g_Y, from the middle of the image
-    read.bias[:2] *= stage.read_window
-    read.bias[3] += math.log(stage.read_window)  # log δ
-
-
-def take_over(model: OCRA, source: str) -> None:
+def take_over(model: Network, source: str) -> None:
     """Copy all weights of another model that fit by name; say what is left.
 
     A wider model (more filters, more object capsules) goes on computing what the other did with its first units.

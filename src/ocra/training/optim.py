@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ocra.experiment import Stage
-from ocra.model.ocra import OCRA
+from ocra.model.network import Network
 from ocra.training.distributed import Group
 
 COVARIANCE_EVERY = 8
@@ -227,7 +227,7 @@ def _share_out(sizes: dict[str, int], shares: int) -> list[list[str]]:
 class Optimisers:
     """Adam, and Shampoo for the large matrices, over the parameters that this process owns."""
 
-    def __init__(self, model: OCRA, flat: FlatParameters, shampoo: bool) -> None:
+    def __init__(self, model: Network, flat: FlatParameters, shampoo: bool) -> None:
         precision = torch.float32 if flat.bf16 is None else torch.bfloat16
         self.flat, self.uses_shampoo = flat, shampoo
         matrices = shampoo_blocks(model) if shampoo else {}
@@ -277,15 +277,63 @@ class Optimisers:
         }
 
 
-def shampoo_blocks(model: OCRA) -> dict[str, int]:
-    """The matrices that Shampoo moves, by name, with the number of blocks of rows: nine tenths of a network."""
-    matrices = {
-        f"{cell}.{weight}": 4 for cell in ("encoder", "decoder") for weight in ("weight_ih", "weight_hh")
-    }
-    matrices["primary.weight"] = 1
+def shampoo_blocks(model: Network) -> dict[str, int]:
+    """The matrices that Shampoo moves, by name, with the number of blocks of rows: nine tenths of OCRA."""
     parameters = dict(model.named_parameters())
     return {
         name: blocks
-        for name, blocks in matrices.items()
+        for name, blocks in model.matrices.items()
         if name in parameters and parameters[name].shape[1] <= MOST_COLUMNS
     }
+
+
+class Buffers:
+    """What a model gathers beside its parameters (batch norm's running statistics), with its moving average.
+
+    Each process gathers from its own images; the trainer makes them the same in all, at each step. Models without any
+    lose no time here.
+    """
+
+    def __init__(self, model: Network) -> None:
+        saved = model.state_dict().keys()
+        self.values = {name: value for name, value in model.named_buffers() if name in saved}
+        self.average = {name: value.clone() for name, value in self.values.items()}
+        self._real = [value for value in self.values.values() if value.is_floating_point()]
+
+    def flat(self) -> Tensor:
+        """All that can be averaged, float64 [size]."""
+        parts = [value.flatten().double().cpu() for value in self._real]
+        return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.float64)
+
+    def fill(self, flat: Tensor) -> None:
+        """Take over what `flat` gave, averaged over the processes."""
+        for value, part in zip(self._real, flat.split([value.numel() for value in self._real]), strict=True):
+            value.copy_(part.view_as(value))
+
+    def update_average(self, decay: float) -> None:
+        """Move the average towards the values; what only counts is copied."""
+        for name, value in self.values.items():
+            if value.is_floating_point():
+                self.average[name].lerp_(value, 1 - decay)
+            else:
+                self.average[name].copy_(value)
+
+    @contextmanager
+    def holding(self, values: dict[str, Tensor]) -> Iterator[None]:
+        """Within the block the model has these; afterwards its own again."""
+        kept = {name: value.clone() for name, value in self.values.items()}
+        for name, value in self.values.items():
+            value.copy_(values[name])
+        try:
+            yield
+        finally:
+            for name, value in self.values.items():
+                value.copy_(kept[name])
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All of it by name, to be read or filled in place."""
+        return {
+            f"{kind}.{name}": value
+            for kind, values in (("buffer", self.values), ("average_buffer", self.average))
+            for name, value in values.items()
+        }

@@ -60,13 +60,13 @@ def train(
         ).fitted()
     experiment.check()
     processes = _processes_for(experiment, processes)
-    experiment = replace(
-        experiment, run=replace(experiment.run, precision=choose_precision(experiment.run.precision, device))
-    )
+    precision = choose_precision(experiment.run.precision, device, experiment.model.network.supports_bf16)
+    experiment = replace(experiment, run=replace(experiment.run, precision=precision))
     batch_size = min(stage.batch_size for stage in experiment.stages)
     check_processes(processes, device, batch_size)
     for split in ("train", "validation", "test") if experiment.run.test_images else ("train", "validation"):
         check_fit(experiment.model, make_task(experiment.task, split))
+    _check_network(experiment)
     _check_attention_supervision(experiment)
     experiment = _from_anywhere(experiment)
     path = fresh_path(experiment.name) if out is None else Path(out)
@@ -166,6 +166,23 @@ def _from_anywhere(experiment: Experiment) -> Experiment:
     return replace(experiment, task=task, stages=(first, *experiment.stages[1:]))
 
 
+def _check_network(experiment: Experiment) -> None:
+    """Refuse what the network cannot be asked for, or what its losses would not heed."""
+    network = experiment.model.network
+    if network.losses is None:
+        return
+    for name in ("cross_entropy", "over_count", "attention_supervision"):
+        if any(getattr(stage, name) not in (0, (0, 0)) for stage in experiment.stages):
+            raise OcraError(f"{network.__name__} has losses of its own; set {name} to 0 in all stages.")
+    if any(stage.glimpses is not None for stage in experiment.stages) and not experiment.model.recurrent:
+        raise OcraError(f"{network.__name__} looks once; leave out glimpses in all stages.")
+    task = make_task(experiment.task, "train", experiment.seed)
+    if network.needs_annotations and task.batch([0], annotations=True).annotations is None:
+        raise OcraError(
+            f"{network.__name__} learns from each object's own image, which the task {task.name} does not know."
+        )
+
+
 def _check_attention_supervision(experiment: Experiment) -> None:
     """Refuse to show where to look if that is not known, or if nothing looks."""
     if all(stage.attention_supervision in (0, (0, 0)) for stage in experiment.stages):
@@ -196,9 +213,16 @@ WORTHWHILE = 1.3
 """How many times faster bfloat16 products have to be to be chosen."""
 
 
-def choose_precision(wanted: str, device: str) -> Literal["fp32", "bf16"]:
-    """The arithmetic of a run: bfloat16 where it was asked for and works, or was left to us and is faster."""
+def choose_precision(wanted: str, device: str, supported: bool = True) -> Literal["fp32", "bf16"]:
+    """The arithmetic of a run: bfloat16 where it was asked for and works, or was left to us and is faster.
+
+    supported: whether the network knows how to.
+    """
     place = choose_device(device)
+    if not supported:
+        if wanted == "bf16":
+            raise OcraError("This network is not made for bfloat16; use --run.precision fp32.")
+        return "fp32"
     if wanted == "bf16" and bf16_gain(place.type) == 0:
         raise OcraError(f"bfloat16 does not work on this {place.type}; use --run.precision fp32.")
     if wanted == "auto":

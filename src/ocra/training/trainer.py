@@ -6,6 +6,8 @@ import dataclasses
 import math
 import shlex
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,15 +25,13 @@ from ocra.metrics import ErrorCounter, wrong_answers
 from ocra.model.weights import load
 from ocra.training.checkpoint import Checkpoint, CheckpointError, RunFolder
 from ocra.training.distributed import Group, PeerLost, StopSignals, check_share
-from ocra.training.init import begin_stage, build_model, info_of
+from ocra.training.init import build_model, info_of
 from ocra.training.logging import Reporter, Timer, commit, versions
-from ocra.training.optim import FlatParameters, Optimisers
+from ocra.training.optim import Buffers, FlatParameters, Optimisers
 from ocra.training.schedule import Moment, crossed, ema_decay, image_indices, moment, share_of, uses_shampoo
 
 MOST_BAD_STEPS = 10
 FIXED_SEED = 0  # validation and test images are the same for every run
-LOSSES = ("loss", "margin", "reconstruction", "readout", "cross_entropy", "attention_supervision")
-FIGURES = (*LOSSES, "error", "stop", "save", "cpu_seconds")  # what the processes add up at each step
 
 
 class Diverged(OcraError):
@@ -74,7 +74,7 @@ class Trainer:
             check_share(group.size, stage.batch_size)  # torchrun may have started too many
         self.task = make_task(experiment.task, "train", experiment.seed)
         self.model = build_model(experiment, fine_tune=not resumed).to(group.device)
-        self.flat = FlatParameters(self.model, group)
+        self.flat, self.buffers = FlatParameters(self.model, group), Buffers(self.model)
         state = group.broadcast_json(checkpoint.state if checkpoint else {})
         self.progress = Progress(**{**state, "processes": group.size})
         if experiment.run.precision == "bf16":
@@ -94,7 +94,7 @@ class Trainer:
     def use_bf16(self) -> None:
         """Multiply by bfloat16 copies of the large matrices, which each step of the optimisers refreshes."""
         copies = {id(self.flat.parameters[name]): copy for name, copy in self.flat.make_bf16_copy().items()}
-        self.model.bf16 = self.model.large_matrices().each(lambda matrix: copies[id(matrix)])
+        self.model.use_bf16(lambda matrix: copies[id(matrix)])
 
     def run(self) -> dict[str, Any]:
         """Train through all stages to the end and return the summary, or save and leave at a signal."""
@@ -125,7 +125,7 @@ class Trainer:
                 if progress.validated_images != progress.images:
                     self.validate()
                 self.save()
-                with self.flat.holding(self.flat.average):
+                with self.holding(self.flat.average, self.buffers.average):
                     self.save_weights("last")
                 if self.group.all_reduce(torch.tensor([float(signals.caught is not None)])) > 0:
                     self.reporter.say(f"Stopped before the test. {self.how_to_resume()}")
@@ -142,19 +142,22 @@ class Trainer:
         now = moment(experiment.stages, progress.images, experiment.model.glimpses)
         if now.index != progress.stage:
             self.begin(now)
-        supervised = now.weights.attention_supervision > 0
         self.timer.start()
+        if self.model.stochastic:  # by images seen and process, so that resuming needs no state
+            noise = np.random.SeedSequence((experiment.seed, progress.images, self.group.rank))
+            torch.manual_seed(int(noise.generate_state(1, np.uint64)[0]))
         batch = self.next_batch(now)
         self.timer.lap("batch")
 
         flat.zero_gradients(but_for=self.model.deferred_weights(now.glimpses))
-        trace = self.model(
-            batch.images, glimpses=now.glimpses, attended=experiment.loss.needs_attended, record=supervised
-        )
-        losses = compute_losses(trace, batch, experiment.loss, now.weights, experiment.model.glimpses)
+        trace = self.model(batch.images, **self.asked_for(now))
+        if self.model.losses is None:
+            losses = compute_losses(trace, batch, experiment.loss, now.weights, experiment.model.glimpses)
+        else:
+            losses = self.model.losses(trace, batch, now.weights)
         self.timer.lap("forward")
         share = len(batch) / now.stage.batch_size  # so that the sum over processes is the mean over the batch
-        (losses.total * share).backward()
+        (losses[0] * share).backward()
         self.timer.lap("backward")
         error = wrong_answers(trace, batch, self.task.answer_rule).float().mean()
 
@@ -162,15 +165,18 @@ class Trainer:
         mine = torch.tensor(
             [float(stop), float(save and self.group.rank == 0), self.cpu_lap()], dtype=torch.float64
         )
-        summed = self.group.all_reduce(torch.cat([shared, mine])).tolist()
-        figures = dict(zip(FIGURES, summed, strict=True))
+        summed = self.group.all_reduce(torch.cat([shared, mine, share * self.buffers.flat()]))
+        shown = ("loss", *losses._fields[1:], "error")
+        names = (*shown, "stop", "save", "cpu_seconds")
+        figures = dict(zip(names, summed[: len(names)].tolist(), strict=True))
+        self.buffers.fill(summed[len(names) :])
         norm = flat.reduce()
         self.timer.lap("reduce")
         if math.isfinite(norm) and math.isfinite(figures["loss"]):
             self.update(now, norm)
-            shown = {name: figures[name] for name in (*LOSSES, "error")}
             extra = {"gradient_norm": norm, "lr": now.lr, "shampoo_lr": now.shampoo_lr}
-            self.reporter.add(now.stage.batch_size, progress.images, {**shown, **extra})
+            reported = {name: figures[name] for name in shown} | extra
+            self.reporter.add(now.stage.batch_size, progress.images, reported)
         else:
             self.skip(now)
         self.timer.lap("update")
@@ -181,6 +187,17 @@ class Trainer:
         progress.seconds += self.wall_lap()
         return figures["stop"] > 0, figures["save"] > 0
 
+    def asked_for(self, now: Moment) -> dict[str, Any]:
+        """What a pass is asked for beside the scores; a model need not know what its experiment does not use."""
+        options: dict[str, Any] = {}
+        if self.experiment.model.recurrent:
+            options["glimpses"] = now.glimpses
+        if self.experiment.loss.needs_attended:
+            options["attended"] = True
+        if now.weights.attention_supervision > 0:
+            options["record"] = True
+        return options
+
     def begin(self, now: Moment) -> None:
         """Begin a further stage: change the weights as it says.
 
@@ -190,7 +207,7 @@ class Trainer:
         stage, flat = now.stage, self.flat
         if stage.attention_scale != 1 or stage.read_window != 1:
             if self.group.rank == 0 or not flat.shared:
-                begin_stage(self.model, stage)
+                self.model.begin_stage(stage.attention_scale, stage.read_window)
             flat.publish()
             flat.average[flat.own] = flat.values[flat.own]
         if uses_shampoo(stage) != self.optimisers.uses_shampoo:
@@ -206,7 +223,7 @@ class Trainer:
         indices = image_indices(self.experiment.seed, len(self.task), drawn.start, drawn.stop)
         batch = self.task.batch(
             indices,
-            annotations=now.weights.attention_supervision > 0,
+            annotations=self.model.needs_annotations or now.weights.attention_supervision > 0,
             single_objects=now.single_objects,
             spread=now.spread,
         ).to(self.group.device)
@@ -218,7 +235,8 @@ class Trainer:
         losses = []
         for start in range(0, len(candidates), count):
             part = candidates.take(torch.arange(start, start + count, device=candidates.images.device))
-            trace = self.model(part.images, glimpses=now.glimpses)
+            options = self.asked_for(now)
+            trace = self.model(part.images, **{name: options[name] for name in options if name == "glimpses"})
             losses.append(image_losses(trace, part, self.experiment.loss))
         return torch.cat(losses).topk(count).indices
 
@@ -230,6 +248,7 @@ class Trainer:
         self.optimisers.step(stage, now.lr, now.shampoo_lr)
         decay = ema_decay(stage, self.progress.step)
         flat.average[flat.own].lerp_(flat.values[flat.own], 1 - decay)
+        self.buffers.update_average(decay)
         flat.publish()
         self.progress.skipped_in_a_row = 0
 
@@ -253,7 +272,7 @@ class Trainer:
         """Score the averaged weights on the validation split; keep them if they are the best so far."""
         progress, started = self.progress, time.monotonic()
         task = make_task(self.experiment.task, "validation", FIXED_SEED)
-        with self.flat.holding(self.flat.average):
+        with self.holding(self.flat.average, self.buffers.average):
             result = self.score(task, np.arange(min(self.experiment.run.validate_images, len(task))))
             progress.validated_images, progress.validation_error = progress.images, result.exact_error
             # Of equals the later: few validation images are soon all right, and the rate has fallen since.
@@ -268,26 +287,32 @@ class Trainer:
         self.reporter.write({**self.where(), **figures})
         self.reporter.pause(time.monotonic() - started)
 
+    @contextmanager
+    def holding(self, values: Tensor, buffers: dict[str, Tensor]) -> Iterator[None]:
+        """Within the block the model has these parameters [size] and buffers; afterwards its own again."""
+        with self.flat.holding(values), self.buffers.holding(buffers):
+            yield
+
     def score(self, task: Task, indices: NDArray[np.int64]) -> ErrorCounter:
         """Score the weights the model holds on these images, which the processes share among them."""
         mine = indices[share_of(self.group.rank, self.group.size, len(indices))]
         batch_size = self.experiment.stages[self.progress.stage].batch_size
         part = share_of(self.group.rank, self.group.size, batch_size)
         size = part.stop - part.start  # as in training, so that the compiled step is for one size
-        with self.model.in_fp32():  # as the weights will be used
+        with self.model.as_used():
             counter = count_errors(self.model, task, mine, size, device=self.group.device)
         return counter.combined(self.group.all_reduce)
 
     def finish(self) -> dict[str, Any]:
         """Score the last and the best weights on the test split, and sum up; the summary marks the run as ended."""
-        progress, flat, tests = self.progress, self.flat, {}
+        progress, tests = self.progress, {}
         if self.experiment.run.test_images:
             task = make_task(self.experiment.task, "test", FIXED_SEED)
             indices = sample(task, self.experiment.run.test_images)
-            with flat.holding(flat.average):
+            with self.holding(self.flat.average, self.buffers.average):
                 tests["last"] = tests["best"] = self.score(task, indices)
             if progress.best_images != progress.images:
-                with flat.holding(self.best_weights()):
+                with self.holding(*self.best_weights()):
                     tests["best"] = self.score(task, indices)
         progress.seconds += self.wall_lap()
         progress.cpu_seconds += float(
@@ -331,6 +356,7 @@ class Trainer:
         kept = {"random_state": torch.get_rng_state()}
         for kind, values in (("model", flat.values), ("average", flat.average)):
             kept |= {f"{kind}.{name}": view for name, view in flat.unflatten(values).items()}
+        kept |= self.buffers.tensors()
         for rank in range(group.size):
             own = self.optimisers.tensors() if rank == group.rank else {}
             shapes = group.broadcast_json(
@@ -357,7 +383,8 @@ class Trainer:
             f"{kind}.{name}": view
             for kind, values in (("model", flat.values), ("average", flat.average))
             for name, view in flat.unflatten(values).items()
-        } | self.optimisers.tensors()
+        }
+        places |= self.buffers.tensors() | self.optimisers.tensors()
         given = checkpoint.tensors if checkpoint else {}
         shapes = group.broadcast_json(
             {
@@ -403,14 +430,17 @@ class Trainer:
             self.reporter.say(f"warning: {error} Training goes on and will try again.")
         return self.group.broadcast_json(failure) is None
 
-    def best_weights(self) -> Tensor:
-        """The best weights so far as one flat tensor, read by the first process."""
+    def best_weights(self) -> tuple[Tensor, dict[str, Tensor]]:
+        """The best parameters so far as one flat tensor, and the buffers, read by the first process."""
         flat = torch.zeros_like(self.flat.average)
+        buffers = {name: torch.zeros_like(value) for name, value in self.buffers.values.items()}
         if self.folder is not None:
             best = load(self.folder.weights("best")).state_dict()
-            for name, place in self.flat.unflatten(flat).items():
+            for name, place in (self.flat.unflatten(flat) | buffers).items():
                 place.copy_(best[name])
-        return self.group.broadcast(flat)
+        return self.group.broadcast(flat), {
+            name: self.group.broadcast(value) for name, value in buffers.items()
+        }
 
     def where(self) -> dict[str, Any]:
         """What every line of the log begins with; stages are counted from 1."""

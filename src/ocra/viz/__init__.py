@@ -14,7 +14,7 @@ from ocra.evaluation import task_batches
 from ocra.images.fitting import Fit, Invert
 from ocra.images.reading import endings
 from ocra.model.interventions import Lesion
-from ocra.model.ocra import OCRA
+from ocra.model.network import Network
 from ocra.model.trace import Windows
 from ocra.prediction import given, load, prepare_image
 from ocra.viz.record import Record, records
@@ -27,7 +27,7 @@ PATIENCE = 20_000
 
 
 def look(
-    model: OCRA | Path_,
+    model: Network | Path_,
     image: Tensor | Path_ | Task,
     out: Path_ | None = None,
     *,
@@ -99,7 +99,7 @@ def save_look(record: Record, out: Path_) -> None:
 
 
 def _look_at_task(
-    model: OCRA,
+    model: Network,
     task: Task,
     first: int,
     number: int,

@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 
+from ocra.config import ModelConfig
 from ocra.images.fitting import Prepared
 from ocra.viz import panels
 from ocra.viz.panels import WINNER, draw_window, frame, margin_for, matted_size, show_image
@@ -133,9 +134,10 @@ def _draw_step(
     width, height = image
     image_left = left + (PANEL - width) / 2
     name, config = f"step {step + 1}", record.config
-    digit = (step - config.readout_skip) // config.readout_span
-    if step >= config.readout_skip and digit < config.readout_digits:
-        name += f" → digit {digit + 1}"
+    if isinstance(config, ModelConfig) and config.readout_digits:
+        digit = (step - config.readout_skip) // config.readout_span
+        if step >= config.readout_skip and digit < config.readout_digits:
+            name += f" → digit {digit + 1}"
     sheet.write(left + PANEL / 2, top + STEP_NAMES / 2, name, color=MUTED, ha="center")
     top += STEP_NAMES
     axes = sheet.panel(image_left, top, width, height)

@@ -12,9 +12,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ocra.config import ModelConfig
+from ocra.config import NetworkConfig
 from ocra.images.fitting import Prepared
-from ocra.model.ocra import OCRA
+from ocra.model.network import Network
 from ocra.model.trace import Windows
 from ocra.prediction import Prediction, decode, run
 
@@ -25,7 +25,7 @@ Floats = NDArray[np.float32]
 class Record:
     """One image, all glimpses. Coordinates are pixels of the model's image, from 0."""
 
-    config: ModelConfig
+    config: NetworkConfig
     image: Floats
     """[height, width, channels]"""
     glimpses: Floats
@@ -105,7 +105,7 @@ def in_words(labels: Sequence[str], is_number: bool = False) -> str:
 
 
 def records(
-    model: OCRA,
+    model: Network,
     images: Tensor,
     *,
     truths: Sequence[tuple[str, ...]] | None = None,
@@ -145,8 +145,8 @@ def records(
 
 
 def _channels_last(values: Tensor) -> Floats:
-    """[…, channels, rows, columns] as […, rows, columns, channels], clipped to [0, 1]."""
-    return values.detach().float().cpu().movedim(-3, -1).clamp(0, 1).numpy()
+    """[…, channels, rows, columns] as […, rows, columns, channels], clipped to [0, 1]; what is no number is black."""
+    return values.detach().float().cpu().movedim(-3, -1).nan_to_num(0).clamp(0, 1).numpy()
 
 
 def _squares(windows: Windows | None, size: int) -> Floats | None:

@@ -143,7 +143,7 @@ def _final_figures(summary: dict[str, Any]) -> str:
         (
             f"{which} weights", f"{t['n']:,}", _percent(t["exact_error"]),
             " – ".join(map(_percent, t["exact_error_interval"])),
-            _percent(t["object_error"]), f"{t['reconstruction_mse']:.5f}",
+            _percent(t["object_error"]), f"{t['reconstruction_mse']:.5f}" if "reconstruction_mse" in t else "–",
         )
         for which, t in (summary.get("test") or {}).items()
     ]  # fmt: skip

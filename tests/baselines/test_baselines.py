@@ -1,0 +1,264 @@
+"""The systems that OCRA is compared with: as large as their papers say, and they learn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import ocra
+from ocra.baselines import (
+    RAM,
+    CapsNet,
+    CapsNetConfig,
+    CNNConfig,
+    DRAMConfig,
+    RAMConfig,
+    SmallCNN,
+    SmallCNNConfig,
+)
+from ocra.baselines.capsnet import softmax_routing
+from ocra.baselines.cnn import count_scores
+from ocra.baselines.ram import reinforce
+from ocra.benchmark import multiply_adds
+from ocra.cli.main import main
+from ocra.config import AnswerRule, NetworkConfig
+from ocra.data import ClutteredMNIST
+from ocra.errors import OcraError
+from ocra.experiment import Experiment, RunConfig, Stage
+from ocra.losses import LossConfig
+from ocra.metrics import predicted_counts
+from ocra.presets import BASELINES, PRESETS, preset
+from ocra.training.distributed import Group
+from ocra.training.logging import Reporter
+from ocra.training.trainer import Trainer
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+TASK = ClutteredMNIST.Config(digits="glyphs", size=28, objects=1, distractors=0)
+SMALL: dict[str, NetworkConfig] = {
+    "cnn": CNNConfig(filters=(8, 8), hidden=32),
+    "cnn-small": SmallCNNConfig(widths=(8, 16, 32)),
+    "capsnet": CapsNetConfig(filters=16, primary_channels=4, capsule_size=8, decoder=(32, 32)),
+    "ram": RAMConfig(glimpses=3, glimpse_size=8, scales=2, hidden=64),
+    "dram": DRAMConfig(
+        glimpses=3, glimpse_size=12, scales=2, hidden=64, filters=(8, 8, 16), glimpse_features=64
+    ),
+}
+
+
+def tiny(kind: str, images: int = 6400) -> Experiment:
+    """A run of a few seconds: one glyph digit of ten on 28 × 28 pixels."""
+    return Experiment(
+        name=kind,
+        model=SMALL[kind],
+        task=TASK,
+        loss=LossConfig(normalise_scores=False),
+        stages=(
+            Stage(
+                images, batch_size=32, lr=(4e-3, 0.0), shampoo_lr=0.0, ema_decay=0.98,
+                reconstruction=0.0005 if kind == "capsnet" else 0.0,
+            ),
+        ),
+        run=RunConfig(
+            report_every_images=320, validate_every_images=1600, validate_images=200, test_images=200, compile=False
+        ),
+    ).fitted()  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "millions"), [("cnn-multimnist", 24.56), ("capsnet-multimnist", 11.36)])
+def test_parameter_counts_are_those_of_the_paper(name: str, millions: float) -> None:
+    config = preset(name).model
+    with torch.device("meta"):
+        assert round(config.network(config).parameter_count / 1e6, 2) == millions
+
+
+@pytest.mark.parametrize(
+    ("name", "with_glimpses"),
+    [("cnn-small-multimnist", "multimnist-3"), ("cnn-small-cluttered", "cluttered-5")],
+)
+def test_the_small_cnn_needs_no_more_arithmetic_than_three_glimpses(name: str, with_glimpses: str) -> None:
+    small, glimpses = preset(name).model, replace(preset(with_glimpses).model, glimpses=3)
+    assert multiply_adds(small) <= multiply_adds(glimpses)
+    assert small.network(small).parameter_count < 4e6
+
+
+@pytest.mark.parametrize("name", BASELINES)
+def test_a_preset_fits_its_task_and_survives_json(name: str) -> None:
+    experiment = preset(name)
+    assert experiment == experiment.fitted() == Experiment.from_dict(experiment.to_dict())
+    assert experiment.to_dict()["model"]["kind"] == experiment.model.kind
+    assert name not in PRESETS
+
+
+def test_softmax_routing_is_procedure_1_of_the_paper() -> None:
+    torch.manual_seed(0)
+    predictions = torch.randn(3, 5, 4, 6, requires_grad=True)
+    capsules, lengths = softmax_routing(predictions, 3)
+    for image, votes in enumerate(predictions):
+        logits = torch.zeros(5, 4)
+        for _ in range(3):
+            couplings = torch.stack([row.exp() / row.exp().sum() for row in logits])
+            sums = [sum(couplings[i, j] * votes[i, j] for i in range(5)) for j in range(4)]
+            squashed = [s.norm() ** 2 / (1 + s.norm() ** 2) * s / s.norm() for s in sums]
+            logits = logits + torch.stack(
+                [torch.stack([votes[i, j] @ squashed[j] for j in range(4)]) for i in range(5)]
+            )
+        assert torch.allclose(capsules[image], torch.stack(squashed), atol=1e-6)
+        assert torch.allclose(lengths[image], torch.stack([v.norm() for v in squashed]), atol=1e-6)
+    ours, plain = (
+        torch.autograd.grad(values.square().sum(), predictions, retain_graph=True)[0][image]
+        for values in (capsules[image], torch.stack(squashed))
+    )
+    assert torch.allclose(ours, plain, atol=1e-5)
+
+
+def test_capsnet_draws_each_digit_from_its_own_capsule_alone() -> None:
+    model = CapsNet(SMALL["capsnet"]).eval()  # type: ignore[arg-type]
+    capsules = torch.randn(2, 10, 8)
+    drawn = model.reconstruct(capsules, torch.tensor([[3, 7], [1, 1]]))
+    others = capsules.clone()
+    others[:, [0, 2, 4, 5, 6, 8, 9]] = 5.0
+    assert torch.equal(model.reconstruct(others, torch.tensor([[3, 7], [1, 1]])), drawn)
+    assert torch.equal(drawn[1, 0], drawn[1, 1]) and not torch.equal(drawn[0, 0], drawn[0, 1])
+
+
+@pytest.mark.parametrize("baseline", [0.0, 0.7])
+def test_reinforce_follows_the_expected_reward(baseline: float) -> None:
+    """Two choices among three, the second depending on the first: all nine ways are enumerated."""
+    torch.manual_seed(1)
+    first, second = torch.randn(3, requires_grad=True), torch.randn(3, 3, requires_grad=True)
+    rewards = torch.rand(3, 3)
+    ways = torch.tensor(list(product(range(3), range(3))))
+    log_probabilities = torch.stack(
+        [first.log_softmax(0)[ways[:, 0]], second.log_softmax(1)[ways[:, 0], ways[:, 1]]], 1
+    )
+    chance = log_probabilities.sum(1).exp()
+    reward = rewards[ways[:, 0], ways[:, 1]]
+    policy, value = reinforce(log_probabilities, reward, torch.full((9, 2), baseline))
+    estimated = torch.autograd.grad((chance.detach() * policy).sum(), (first, second), retain_graph=True)
+    exact = torch.autograd.grad(-(chance * reward).sum(), (first, second))
+    for ours, wanted in zip(estimated, exact, strict=True):
+        assert torch.allclose(ours, wanted, atol=1e-6)
+    assert torch.allclose(value, 2 * (reward - baseline).square())
+
+
+def test_glimpses_are_read_where_the_windows_say() -> None:
+    model = RAM(RAMConfig(height=40, width=40, glimpse_size=8, scales=2))
+    images = torch.zeros(1, 1, 40, 40)
+    images[0, 0, 30, 12] = 1.0
+    place = (torch.tensor([[12.5, 30.5]]) + 0.5) / 40 * 2 - 1
+    assert torch.allclose(model.pixels(place), torch.tensor([[12.5, 30.5]]))
+    glimpse = model.read(model.pyramid(images), place)
+    assert glimpse.shape == (1, 2, 8, 8)
+    assert glimpse[0, 0, 3, 3] == pytest.approx(1.0, abs=1e-4)  # the pixel left above the middle of the patch
+    assert glimpse[0, 0].sum() == pytest.approx(1.0, abs=1e-3)
+
+
+def test_the_answer_is_the_likeliest_whatever_the_rule() -> None:
+    rule = AnswerRule(2, repeats=True)
+    twice = torch.tensor([[[0.95, 0.6], [0.5, 0.1], [0.2, 0.0]]])
+    apart = torch.tensor([[[0.95, 0.4], [0.5, 0.1], [0.2, 0.0]]])
+    assert predicted_counts(count_scores(twice, 2), rule).tolist() == [[2, 0, 0]]
+    assert predicted_counts(count_scores(apart, 2), rule).tolist() == [[1, 1, 0]]
+    model = RAM(RAMConfig(height=40, width=40, glimpse_size=8)).eval()
+    trace = model(torch.rand(50, 1, 40, 40))
+    assert trace.logits is not None
+    assert torch.equal(predicted_counts(trace.scores, rule), model.answers[trace.logits.argmax(1)])
+
+
+@pytest.mark.parametrize(
+    ("kind", "error"), {"cnn": 0.3, "cnn-small": 0.3, "capsnet": 0.3, "ram": 0.7, "dram": 0.7}.items()
+)
+def test_each_learns_glyph_digits(kind: str, error: float, tmp_path: Path) -> None:
+    summary = ocra.train(
+        tiny(kind, 12_800 if kind == "dram" else 6400), tmp_path / "run", processes=1, quiet=True
+    )
+    assert summary["test"]["best"]["exact_error"] < error
+
+
+def test_a_run_can_be_stopped_resumed_evaluated_and_used(tmp_path: Path) -> None:
+    """With batch norm, whose running statistics belong to checkpoints, weights and averages."""
+    experiment = tiny("cnn-small", 1280)
+    whole = ocra.train(experiment, tmp_path / "whole", processes=1, quiet=True)
+    with pytest.MonkeyPatch.context() as patch:
+        step = Trainer.step
+
+        def stopping(self: Trainer, *signals: bool) -> tuple[bool, bool]:
+            return (self.progress.step == 13) | step(self, *signals)[0], False
+
+        patch.setattr(Trainer, "step", stopping)
+        with pytest.raises(SystemExit):
+            ocra.train(experiment, tmp_path / "run", processes=1, quiet=True)
+    resumed = ocra.resume(tmp_path / "run", quiet=True)
+    assert resumed["test"] == whole["test"]
+    one, other = (
+        load_file(tmp_path / run / "weights" / "last" / "model.safetensors") for run in ("whole", "run")
+    )
+    assert one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+    assert "convolutions.1.running_mean" in one and one["convolutions.1.running_mean"].any()
+
+    folder = tmp_path / "run" / "weights" / "last"
+    found = ocra.evaluate(folder, images=200, threads=1)
+    assert found.exact_error == whole["test"]["last"]["exact_error"] and found.glimpses == 1
+    images = ocra.make_task(TASK, "test").batch([0, 1]).images
+    assert all(len(answer.objects) == 1 for answer in ocra.predict(folder, images))
+    with pytest.raises(OcraError, match="another network"):
+        ocra.OCRA.from_pretrained(folder)
+
+
+def test_averaged_weights_are_scored_with_averaged_statistics() -> None:
+    trainer = Trainer(tiny("cnn-small"), Group(), None, Reporter(None))
+    assert isinstance(trainer.model, SmallCNN)
+    running = trainer.model.convolutions[1].running_mean
+    for _ in range(3):
+        trainer.step()
+    own, average = running.clone(), trainer.buffers.average["convolutions.1.running_mean"]
+    assert not torch.equal(own, average)
+    with trainer.holding(trainer.flat.average, trainer.buffers.average):
+        assert torch.equal(running, average)
+    assert torch.equal(running, own)
+    assert trainer.model.training
+
+
+@pytest.mark.parametrize("kind", ["capsnet", "dram"])
+def test_commands_take_them_all(kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = SMALL[kind].fitted_to((1, 28, 28), 10, AnswerRule(1), 0)
+    model = config.network(config)
+    info = replace(model.info, task=TASK.to_dict(), answer=AnswerRule(1))
+    model.save_pretrained(tmp_path / "weights", info)
+    weights = str(tmp_path / "weights")
+    assert main(["scanpath", "--weights", weights, "--out", str(tmp_path / "a.csv"), "--number", "2"]) == 0
+    rows = (tmp_path / "a.csv").read_text().splitlines()
+    assert len(rows) == 1 + 2 * config.glimpses
+    assert main(["look", "--weights", weights, "--out", str(tmp_path / "a.png")]) == 0
+    assert (tmp_path / "a.png").stat().st_size > 1000
+
+
+def test_what_a_network_cannot_do_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    experiment = tiny("cnn")
+    stage = experiment.stages[0]
+    for changes, message in (
+        ({"cross_entropy": 1.0}, "losses of its own"),
+        ({"glimpses": 3}, "looks once"),
+    ):
+        with pytest.raises(OcraError, match=message):
+            ocra.train(replace(experiment, stages=(replace(stage, **changes),)), tmp_path / "run", quiet=True)  # type: ignore[arg-type]
+    with pytest.raises(OcraError, match="bfloat16"):
+        ocra.train(
+            replace(experiment, run=replace(experiment.run, precision="bf16")), tmp_path / "run", quiet=True
+        )
+    with pytest.raises(OcraError, match="no network of the kind 'mine'"):
+        Experiment.from_dict({"model": {"kind": "mine"}})
