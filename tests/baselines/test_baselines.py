@@ -34,6 +34,7 @@ from ocra.experiment import Experiment, RunConfig, Stage
 from ocra.losses import LossConfig
 from ocra.metrics import predicted_counts
 from ocra.presets import BASELINES, PRESETS, preset
+from ocra.reproduce.records import record_run
 from ocra.training.distributed import Group
 from ocra.training.logging import Reporter
 from ocra.training.trainer import Trainer
@@ -245,6 +246,17 @@ def test_commands_take_them_all(kind: str, tmp_path: Path, capsys: pytest.Captur
     assert len(rows) == 1 + 2 * config.glimpses
     assert main(["look", "--weights", weights, "--out", str(tmp_path / "a.png")]) == 0
     assert (tmp_path / "a.png").stat().st_size > 1000
+
+
+def test_the_command_trains_a_preset_with_the_networks_own_settings(tmp_path: Path) -> None:
+    small = (
+        "--images 64 --quiet --processes 1 --task.digits glyphs --run.validate-images 16 --run.test-images 16"
+    )
+    words = ["train", "ram-cluttered", *small.split(), "--model.hidden", "32", "--out", str(tmp_path / "run")]
+    assert main(words) == 0
+    record = record_run(tmp_path / "run")
+    assert record.preset == "ram-cluttered" and record.changes["model.hidden"] == 32
+    assert record.test is not None and record.test["n"] == 16
 
 
 def test_what_a_network_cannot_do_is_refused_in_a_sentence(tmp_path: Path) -> None:

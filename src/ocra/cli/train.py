@@ -20,6 +20,7 @@ from ocra.presets import OWN_PRESETS, PRESETS, own_experiment, preset
 from ocra.training.checkpoint import read_experiment
 
 PROGRAM = "ocra train"
+NAMES = (*PRESETS, *OWN_PRESETS)
 FITTED = {
     "model": ("channels", "height", "width", "classes", "readout_digits"),
     "loss": ("normalise_scores",),
@@ -119,7 +120,7 @@ def main(args: list[str]) -> None:
 
 def _is_folder(word: str) -> bool:
     """Whether a word names one's own images and no preset."""
-    return word not in PRESETS and (word.startswith(HUB) or Path(word).expanduser().is_dir())
+    return word not in NAMES and (word.startswith(HUB) or Path(word).expanduser().is_dir())
 
 
 def _execution(chosen: Execution) -> dict[str, Any]:
@@ -144,7 +145,7 @@ def _base(words: list[str]) -> Experiment:
             raise UsageError("--recipe is for presets; a config holds its own recipe.")
         base = read_experiment(found.config)
     elif named is None and not any(word in ("-h", "--help") for word in words):
-        if late := next((word for word in words if word in {**PRESETS, **OWN_PRESETS}), None):
+        if late := next((word for word in words if word in NAMES), None):
             raise UsageError(f"Write the preset first: {PROGRAM} {late} …")
         raise UsageError(
             "Say what to train: a folder of your images, or a preset such as multimnist-3 ('ocra presets' lists all)."
@@ -157,9 +158,9 @@ def _base(words: list[str]) -> Experiment:
         if found.task is not None:
             raise UsageError("A folder of images is a task by itself; leave out --task.")
         base = folder_experiment(named)
-    elif named is not None and named not in PRESETS:
+    elif named is not None and named not in NAMES:
         raise UsageError(
-            f"There is no preset '{named}' and no folder of images of that name; the presets are {', '.join(PRESETS)}."
+            f"There is no preset '{named}' and no folder of images of that name; the presets are {', '.join(NAMES)}."
         )
     else:
         base = preset(named or "multimnist-3", found.recipe)

@@ -17,7 +17,7 @@ from ocra.errors import OcraError
 from ocra.experiment import Experiment
 from ocra.files import read_json, write_text_atomically
 from ocra.model.weights import read_config, shipped
-from ocra.presets import PRESETS, Recipe, preset
+from ocra.presets import BASELINES, PRESETS, Recipe, preset
 from ocra.training.checkpoint import Checkpoints, read_experiment
 from ocra.training.logging import read_log, versions
 
@@ -86,7 +86,7 @@ class Record:
     def is_of_preset(self) -> bool:
         """Whether task and network are those of the preset; its training may be another."""
         changed = (key for key in self.changes if key.startswith(("task.", "model.")))
-        return self.preset in PRESETS and all(key in _TRAINING_ONLY for key in changed)
+        return self.preset in PRESETS | BASELINES and all(key in _TRAINING_ONLY for key in changed)
 
     @property
     def has_failed(self) -> bool:
@@ -113,7 +113,7 @@ class Record:
 
     def test_with(self, changed: dict[str, Any]) -> dict[str, Any] | None:
         """The test on most images of its task with some settings changed; of equal ones the latest."""
-        own = (self.settings["model"]["glimpses"], None)
+        own = (self.settings["model"].get("glimpses", 1), None)
         fitting = [test for test in reversed(self._tests_with(changed)) if test["glimpses"] in own]
         return max(fitting, key=lambda test: test["n"], default=None)
 
@@ -287,16 +287,16 @@ def run_name(experiment: Experiment) -> str:
 
 def _against_preset(experiment: Experiment) -> tuple[str, dict[str, Any]]:
     """The command that trains an experiment, and the settings in which it differs from its preset."""
-    if experiment.name not in PRESETS:
+    if experiment.name not in PRESETS | BASELINES:
         return SAVED, {}
     images = planned_images(experiment)
-    for recipe in get_args(Recipe):
+    for recipe in get_args(Recipe) if experiment.name in PRESETS else ("default",):
         known = preset(experiment.name, recipe)
         if not differences(experiment.to_dict(), known.scaled(images).to_dict()):
             words = f"ocra train {experiment.name} --seed {experiment.seed}"
             words += "" if images == planned_images(known) else f" --images {images}"
             return (f"{words} --recipe paper", {"recipe": "paper"}) if recipe == "paper" else (words, {})
-    own = differences(experiment.to_dict(), PRESETS[experiment.name].scaled(images).to_dict())
+    own = differences(experiment.to_dict(), preset(experiment.name).scaled(images).to_dict())
     return SAVED, {key: here for key, (here, _) in own.items()}
 
 
