@@ -222,7 +222,8 @@ Four kinds of folders are drawn from a seed and trained by `ocra train FOLDER` w
 error is the share of {test_images:,} further images, which no run has seen, with anything wrong in the answer: a class
 missed, named wrongly or counted wrongly. Of a folder's own images 80 % are trained on. Misses and false alarms are
 shares of the objects. `python benchmarks/own_images.py KIND --seeds 0` makes a run again;
-[own-images.json](../benchmarks/results/own-images.json) holds every run.
+[own-images.json](../benchmarks/results/own-images.json) holds every run. A dash stands for runs that are not made yet;
+[the notebook](notebook.md) has shorter ones.
 
 | folder | target | exact error | by seed | misses | false alarms | d′ | images trained on | CPU seconds |
 |---|---|---|---|---|---|---|---|---|
