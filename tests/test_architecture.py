@@ -27,7 +27,7 @@ LAYERS = (
 )
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 NEIGHBOURS = {("prediction", "evaluation"), ("evaluation", "prediction"), ("metrics", "losses"), ("files", "errors"),
-              ("lab", "viz"), ("viz", "lab")}  # fmt: skip
+              ("lab", "viz"), ("viz", "lab"), ("reproduce", "benchmark")}  # fmt: skip
 """Pairs within one layer of which the first may import the second."""
 
 

@@ -34,6 +34,7 @@ from ocra.experiment import Experiment, RunConfig, Stage
 from ocra.losses import LossConfig
 from ocra.metrics import predicted_counts
 from ocra.presets import BASELINES, PRESETS, preset
+from ocra.reproduce.baselines import baselines_table, planned_baselines
 from ocra.reproduce.records import record_run
 from ocra.training.distributed import Group
 from ocra.training.logging import Reporter
@@ -257,6 +258,16 @@ def test_the_command_trains_a_preset_with_the_networks_own_settings(tmp_path: Pa
     record = record_run(tmp_path / "run")
     assert record.preset == "ram-cluttered" and record.changes["model.hidden"] == 32
     assert record.test is not None and record.test["n"] == 16
+
+
+def test_all_systems_get_equal_time_and_a_row() -> None:
+    seconds = {"capsnet-multimnist": 0.1, "ram-cluttered": 0.001}
+    runs = planned_baselines(18_000, [1, 2], lambda name: seconds.get(name, 0.01))
+    assert len(runs) == 2 * 9
+    images = {run.name: sum(stage.images for stage in run.stages) for run in runs.values()}
+    assert images["capsnet-multimnist"] == 9_000 and images["ram-cluttered"] == 900_000
+    rows = [line for line in baselines_table([]).splitlines() if line.startswith("| `")]
+    assert len(rows) == 9 and all("not run" in row for row in rows)
 
 
 def test_what_a_network_cannot_do_is_refused_in_a_sentence(tmp_path: Path) -> None:

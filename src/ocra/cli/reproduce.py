@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import Literal
 
 from ocra.cli.main import parse
 from ocra.errors import UsageError
+from ocra.presets import preset
 from ocra.reproduce import runner
+from ocra.reproduce.baselines import PAGE, planned_baselines, write_baselines
 from ocra.reproduce.records import read_records
 from ocra.reproduce.release import write_pages
 
@@ -15,7 +18,7 @@ RESULTS = Path("benchmarks/results")
 
 
 def reproduce(
-    table: Literal["multimnist", "ablations", "cluttered", "svhn", "all"],
+    table: Literal["multimnist", "ablations", "cluttered", "svhn", "all", "baselines"],
     /,
     seeds: tuple[int, ...] = (1, 2, 3, 4, 5),
     recipe: Literal["default", "paper"] = "default",
@@ -40,13 +43,15 @@ def reproduce(
 
     ocra reproduce ablations --budget 2h --seeds 1
 
+    ocra reproduce baselines --budget 27h --seeds 1 2 3
+
     Args:
-        table: Which table, or all of them.
+        table: Which table of the paper, or all of them; or OCRA and the baselines at equal CPU time.
         seeds: One run of each row for each seed; the paper has five.
         recipe: Our recipe of training, or the paper's.
         images: Images each run sees, in place of the preset's number; 5e6 may be written.
         budget: Time for all runs one after the other, such as 2h or 90m: the machine's speed is measured, and
-            all rows of a table get the same number of images.
+            all rows of a table get the same number of images; baselines all get the same time.
         runs: Where the folders of the runs are.
         results: Where runs are recorded.
         out: Folder of the pages results.md and runs.md; plots go to plots/ in it.
@@ -56,6 +61,12 @@ def reproduce(
         processes: Processes that share each run. 0: one for each core, or a single one with --ray.
         quiet: Show no progress of single runs.
     """
+
+    if table == "baselines":
+        results = (
+            results / "baselines" if results == RESULTS else results
+        )  # apart from those of the paper's tables
+        return _reproduce_baselines(seeds, budget, runs, results, out, tables_only, processes or 1, quiet)
 
     def write() -> None:
         write_pages(read_records(results), out)
@@ -78,6 +89,27 @@ def reproduce(
             runner.run_side_by_side(left, runs, results, address=ray, processes=processes or 1, after=write)
     write()
     print(f"{out / 'results.md'} and {out / 'runs.md'} written from the records in {results}")
+
+
+def _reproduce_baselines(
+    seeds: tuple[int, ...], budget: str | None, runs: Path, results: Path, out: Path, tables_only: bool,
+    processes: int, quiet: bool,
+) -> None:  # fmt: skip
+    """OCRA and the baselines, each for an equal share of the budget; the speed of each is measured first."""
+
+    def write() -> None:
+        write_baselines(read_records(results), out)
+
+    if not tables_only:
+        if budget is None:
+            raise UsageError("Say how long all runs may take together, for example --budget 27h.")
+        speed = cache(lambda name: runner.measure(preset(name), processes))
+        planned = planned_baselines(runner.parse_budget(budget), seeds, speed)
+        runner.check_data(planned)
+        left = runner.outstanding(planned, results)
+        runner.run_one_by_one(left, runs, results, processes=processes, quiet=quiet, after=write)
+    write()
+    print(f"{out / PAGE} written from the records in {results}")
 
 
 def record(run: Path, /, name: str = "", note: str = "", failed: str = "", results: Path = RESULTS) -> None:

@@ -67,7 +67,7 @@ def against_images(own: list[Record], title: str, records: list[Record]) -> Figu
     with styled():
         presets = list(dict.fromkeys(run.preset for run in own))
         # Room beneath for a legend of presets and four kinds of lines in two columns.
-        figure, axes = _axes("", "validation error, %", title, 0.1 * (len(presets) + 5))
+        figure, axes = labelled_axes("", "validation error, %", title, 0.1 * (len(presets) + 5))
         chosen = [run for preset in presets for run in current(preset, records)[:1]]
         for run in sorted(own, key=lambda run: run.test is not None):
             colour = COLOURS[presets.index(run.preset) % len(COLOURS)]
@@ -105,7 +105,7 @@ def against_glimpses(records: list[Record]) -> Figure:
     """Test error of the run of each preset, given fewer or more glimpses than it was trained with."""
     with styled():
         title = "Each model, with fewer or more glimpses than it was trained with (ring)"
-        figure, axes = _axes("glimpses", "test error, %", title)
+        figure, axes = labelled_axes("glimpses", "test error, %", title)
         presets = sorted({run.preset for run in records if run.errors_by_glimpses()[1]})
         for number, preset in enumerate(presets):
             run = current(preset, [run for run in records if run.errors_by_glimpses()[1]])[0]
@@ -124,7 +124,7 @@ def time_to_error(records: list[Record]) -> Figure:
     """The curve of the run that had the authors' error soonest, and the authors' point."""
     run, point = milestones(records)[0]
     with styled():
-        figure, axes = _axes("images seen, millions", "validation error, %", run.name)
+        figure, axes = labelled_axes("images seen, millions", "validation error, %", run.name)
         images, errors = [seen / 1e6 for seen, _, _ in run.curve], [100 * error for _, _, error in run.curve]
         axes.plot(images, errors, color=BLUE, label="ours, validation")
         axes.axhline(100 * AUTHORS_ERROR, color=MUTED, linewidth=0.8, linestyle=":")
@@ -139,7 +139,7 @@ def time_to_error(records: list[Record]) -> Figure:
     return figure
 
 
-def _axes(across: str, up: str, title: str, beneath: float = 0) -> tuple[Figure, Axes]:
+def labelled_axes(across: str, up: str, title: str, beneath: float = 0) -> tuple[Figure, Axes]:
     """Axes on a figure of their own, with some inches left free beneath them; percentages upwards, logarithmic."""
     figure = Sheet(6.4, 3.8 + beneath)
     axes = figure.panel(0.7, 0.38, 5.5, 2.89)

@@ -15,6 +15,7 @@ from ocra.data import task_config
 from ocra.errors import OcraError
 from ocra.model.weights import shipped
 from ocra.presets import PAPER_IMAGES, PRESETS
+from ocra.presets import preset as find_preset
 from ocra.reproduce.records import (
     AUTHORS_ERROR,
     AUTHORS_IMAGES,
@@ -172,7 +173,7 @@ def sections(*parts: str) -> str:
 def parameters(preset: str) -> str:
     """Trainable parameters of the network of a preset, in millions."""
     with torch.device("meta"):
-        model = PRESETS[preset].model
+        model = find_preset(preset).model
         return f"{model.network(model).parameter_count / 1e6:.2f} M"
 
 
