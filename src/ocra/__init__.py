@@ -32,6 +32,8 @@ except PackageNotFoundError:  # run from a source folder that was never installe
 
 
 def __getattr__(name: str) -> Any:
+    if name == "lab":  # the one part that is used by its own name: ocra.lab.run
+        return import_module("ocra.lab")
     if name not in _HOME_OF:
         raise AttributeError(f"module 'ocra' has no attribute '{name}'")
     value = getattr(import_module(_HOME_OF[name]), name)

@@ -1,3 +1,4 @@
+from ocra import lab as lab
 from ocra.config import AnswerRule as AnswerRule
 from ocra.config import ModelConfig as ModelConfig
 from ocra.config import NetworkConfig as NetworkConfig

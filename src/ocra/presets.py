@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import ChainMap
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Literal
 
@@ -191,6 +193,7 @@ _BASELINE_ROWS = (
 BASELINES: dict[str, Experiment] = {experiment.name: experiment for experiment in _BASELINE_ROWS}
 """Systems to compare OCRA with; the errors are those their own papers print."""
 OWN_PRESETS |= BASELINES
+ALL_PRESETS: Mapping[str, Experiment] = ChainMap(OWN_PRESETS, PRESETS)
 
 # The paper's epochs times the size of its training sets.
 PAPER_IMAGES = {MULTIMNIST: 50 * 3_000_000, CLUTTERED: 1000 * 180_000, SVHN: 1000 * 235_000}
@@ -203,10 +206,9 @@ PAPER_RECONSTRUCTION = {
 
 def preset(name: str, recipe: Recipe = "default") -> Experiment:
     """The experiment of this name, with our recipe of training or the paper's."""
-    known = {**PRESETS, **OWN_PRESETS}
-    if name not in known:
-        raise UsageError(f"There is no preset '{name}'; choose one of {', '.join(known)}.")
-    experiment = known[name]
+    if name not in ALL_PRESETS:
+        raise UsageError(f"There is no preset '{name}'; choose one of {', '.join(ALL_PRESETS)}.")
+    experiment = ALL_PRESETS[name]
     if recipe == "default":
         return experiment
     if recipe != "paper":

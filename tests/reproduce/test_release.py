@@ -118,8 +118,8 @@ def test_the_error_on_a_sample_of_real_data_is_that_of_the_card(
     error = evaluate(model, task, images=SAMPLE).exact_error
     record = shipped_record(name, read_records(ROOT / "benchmarks" / "results"))
     assert record is not None and record.test is not None
-    low, high = wilson_interval(record.test["error"] * SAMPLE, SAMPLE, z=3.5)
-    assert low <= error <= high
+    low, high = wilson_interval(error * SAMPLE, SAMPLE, z=3.5)  # a sample may well have no error at all
+    assert low <= record.test["error"] <= high
 
 
 @names

@@ -35,7 +35,7 @@ COMMANDS = {
     "predict": ("look.predict", "say what is in images"),
     "look": ("look.look", "draw where the model looks and what it makes of it"),
     "scanpath": ("look.scanpath", "write down where the model looks, as a table"),
-    "lab": ("lab.main", "run experiments of vision science on the model, compare it with people"),
+    "lab": ("lab.main", "run experiments of vision science, compare with people"),
     "app": ("demo.app", "open a local web page to draw, look and compare"),
     "train": ("train.main", "train a preset or a task of your own, to evaluated weights"),
     "evaluate": ("measure.evaluate", "score weights: exact error, per-object error, confusions"),
@@ -53,7 +53,6 @@ LONG = ("train", "reproduce")
 
 _LINES = "\n".join(f"  {name:16}{text}" for name, (_, text) in COMMANDS.items())
 OVERVIEW = f"""usage: ocra COMMAND [OPTIONS]
-
 OCRA: object-centric recurrent attention. Recognises several objects in an image
 by looking at it in a few glimpses, and shows where it looked.
 

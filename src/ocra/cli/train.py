@@ -16,11 +16,11 @@ from ocra.data.task import get_task
 from ocra.errors import OcraError, UsageError
 from ocra.experiment import Experiment, RunConfig, Stage
 from ocra.losses import LossConfig
-from ocra.presets import OWN_PRESETS, PRESETS, own_experiment, preset
+from ocra.presets import ALL_PRESETS, own_experiment, preset
 from ocra.training.checkpoint import read_experiment
 
 PROGRAM = "ocra train"
-NAMES = (*PRESETS, *OWN_PRESETS)
+NAMES = tuple(ALL_PRESETS)
 FITTED = {
     "model": ("channels", "height", "width", "classes", "readout_digits"),
     "loss": ("normalise_scores",),

@@ -70,7 +70,7 @@ class ReactionTime(LabExperiment):
     axis, measures, labels = "difficulty, from 0 (easy) to 4", ("decision", "error"), ERROR
 
     def conditions(self, base: Scenes, model: Network) -> list[Condition]:
-        found = [Condition(k, base.change(noise="gaussian", severity=k), "noise") for k in range(5)]
+        found = [Condition(k, base.change(noise="gaussian", severity=k / 4), "noise") for k in range(5)]
         found += [Condition(k, base.change(contrast=1 - 0.2 * k), "low contrast") for k in range(5)]
         if base.objects == 2:
             close = base.change(reach=None)
@@ -303,8 +303,8 @@ class ObjectBasedAttention(LabExperiment):
     name, title = "object-based-attention", "Does the canvas keep to one object at a time?"
     question = (
         "Of the ink written at each glimpse that falls onto one digit alone, what share falls onto the one digit that "
-        "gets most? A half means both at once, 1 one object at a time. Beside it the same share when each digit's "
-        "partner is taken from the next trial, which no network can have seen."
+        "gets most? A half means both at once, 1 one object at a time. Beside it the same share of all ink that was "
+        "written: that of every glimpse, if glimpses did not differ in what they write."
     )
     beside = (
         "People detect a target earlier in an object that was cued elsewhere than at the same distance in another one "
@@ -320,22 +320,21 @@ class ObjectBasedAttention(LabExperiment):
         assert look.trace.canvases is not None and look.batch.annotations is not None
         canvases = look.trace.canvases[look.index]
         written = torch.diff(canvases, dim=0, prepend=torch.zeros_like(canvases[:1])).clamp(min=0)
-        layers = look.batch.annotations.layers
-        other = layers[(look.index + 1) % len(layers), 1]
-        found: Row = {}
-        for name, (one, two) in (("share", layers[look.index]), ("chance", (layers[look.index, 0], other))):
-            alone = torch.stack([one * (two < 0.1), two * (one < 0.1)])
-            amounts = (written[:, None] * alone[None]).sum((2, 3, 4))  # [glimpses, 2]
-            total = amounts.sum(1)
-            shares = torch.where(total > 0.5, amounts.amax(1) / total.clamp(min=1e-6), math.nan)
-            found |= {f"{name}_{t}": round(value, 4) for t, value in enumerate(shares.tolist(), start=1)}
-        return found
+        one, two = look.batch.annotations.layers[look.index]
+        alone = torch.stack([one * (two < 0.1), two * (one < 0.1)])
+        amounts = (written[:, None] * alone[None]).sum((2, 3, 4))  # [glimpses, 2]
+        whole = float(amounts.sum(0).max() / amounts.sum().clamp(min=1e-6))
+        # Less ink than that of half a pixel is no writing.
+        shares = torch.where(amounts.sum(1) > 0.5, amounts.amax(1) / amounts.sum(1).clamp(min=1e-6), math.nan)
+        steps = {f"share_{t}": round(value, 4) for t, value in enumerate(shares.tolist(), start=1)}
+        return {"share_of_all": round(whole, 4), **steps}
 
     def observations(self, row: Row) -> Iterator[tuple[str, float | str, str, float]]:
         for name, value in row.items():
-            kind, _, step = name.partition("_")
-            if kind in ("share", "chance") and step.isdecimal():
-                yield "written" if kind == "share" else "partner of another trial", int(step), "share", value
+            step = name.removeprefix("share_")
+            if step.isdecimal() and not math.isnan(value):
+                yield "at this glimpse", int(step), "share", value
+                yield "of all ink", int(step), "share", row["share_of_all"]
 
 
 class Order(LabExperiment):

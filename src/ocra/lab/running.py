@@ -307,10 +307,17 @@ def draw(outcome: Outcome) -> Any:
     """A panel for each measure: lines over numbers, points over categories, with 95 % intervals."""
     experiment, summary = outcome.experiment, outcome.summary
     lines = list(dict.fromkeys((row["model"], row["series"]) for row in summary))
-    several_models = len({model for model, _ in lines}) > 1
+    models, series = (list(dict.fromkeys(names)) for names in zip(*lines, strict=True))
     measures = list(dict.fromkeys(row["measure"] for row in summary))
     places = list(dict.fromkeys(row["drawn_at"] for row in summary))
-    categories = [str(place) for place in places] if any(isinstance(place, str) for place in places) else []
+    categories: list[str] = []
+    if any(
+        isinstance(place, str) for place in places
+    ):  # conditions in their order, then what was found beside them
+        conditions = [str(x) for x in dict.fromkeys(row["x"] for row in outcome.trials)]
+        categories = sorted(
+            map(str, places), key=lambda x: (conditions.index(x), "") if x in conditions else (999, x)
+        )
     crowded = len(categories) > 6
 
     def at(row: dict[str, Any]) -> float:
@@ -320,9 +327,12 @@ def draw(outcome: Outcome) -> Any:
     step = 0.5 / len(lines) if categories else 0.012 * (max(map(at, summary)) - min(map(at, summary)))
     wide = 3.4 if not categories else max(3.4, 0.34 * len(categories))
     below = 1.15 if crowded else 0.5
-    rows = math.ceil(len(lines) / 4) if len(lines) > 1 else 0
+    width = 0.75 + len(measures) * (wide + 0.75)
+    longest = max(len(" · ".join(line)) for line in lines)
+    columns = max(1, int(width / (0.5 + 0.075 * longest)))
+    rows = math.ceil(len(lines) / columns) if len(lines) > 1 else 0
     with styled():
-        figure = Sheet(0.75 + len(measures) * (wide + 0.75), 0.62 + 2.5 + below + 0.22 * rows)
+        figure = Sheet(width, 0.62 + 2.5 + below + 0.22 * rows)
         figure.write(0.62, 0.22, experiment.title or experiment.name, size=10, weight="bold")
         for number, name in enumerate(measures):
             axes = figure.panel(0.62 + number * (wide + 0.75), 0.5, wide, 2.5)
@@ -336,10 +346,12 @@ def draw(outcome: Outcome) -> Any:
                 x = [at(row) + step * (k - (len(lines) - 1) / 2) for row in own]
                 y = np.array([row["mean"] for row in own])
                 bars = np.abs(np.array([[row["low"], row["high"]] for row in own]).T - y)
-                label = " · ".join(filter(None, [line[0] if several_models else "", line[1]])) or line[0]
+                label = " · ".join(filter(None, [line[0] if len(models) > 1 else "", line[1]])) or line[0]
+                # A colour for each model and a kind of line for each series, or a colour for each series of one.
+                hue, kind = (models.index(line[0]), series.index(line[1])) if len(models) > 1 else (k, 0)
                 axes.errorbar(
-                    x, y, yerr=np.where(np.isfinite(bars), bars, 0), color=COLOURS[k % len(COLOURS)],
-                    fmt="oDsv^"[k // len(COLOURS) % 5] + ("" if categories else "-"), markersize=4,
+                    x, y, yerr=np.where(np.isfinite(bars), bars, 0), color=COLOURS[hue % len(COLOURS)],
+                    fmt="oDsv"[kind % 4] + ("" if categories else ("-", "--", ":", "-.")[kind % 4]), markersize=4,
                     linewidth=1.5, elinewidth=1, capsize=2, label=label,
                 )  # fmt: skip
             if categories:
@@ -361,7 +373,7 @@ def draw(outcome: Outcome) -> Any:
                 handles,
                 labels,
                 loc="lower left",
-                ncols=4,
+                ncols=columns,
                 frameon=False,
                 fontsize=8,
                 bbox_to_anchor=(0.02, 0),

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullFormatter, NullLocator
 
-from ocra.presets import PRESETS
+from ocra.presets import ALL_PRESETS
 from ocra.reproduce.records import AUTHORS_ERROR, AUTHORS_IMAGES, Record, chain
 from ocra.reproduce.tables import TABLES, current, milestones
 from ocra.viz.style import (
@@ -35,7 +35,7 @@ def plots(records: list[Record]) -> dict[str, tuple[str, Callable[[], Figure]]]:
     """Every plot there are records for: file name, title and what draws it."""
     found: dict[str, tuple[str, Callable[[], Figure]]] = {}
     for name, table in TABLES.items():
-        task = PRESETS[table.presets[0]].task.name
+        task = ALL_PRESETS[table.presets[0]].task.name
         own = [run for run in records if run.settings["task"]["name"] == task and run.curve]
         if own and name == task:
             title = f"{table.title}: validation error against images seen"
@@ -83,7 +83,7 @@ def against_images(own: list[Record], title: str, records: list[Record]) -> Figu
         for number, preset in enumerate(presets):
             colour = COLOURS[number % len(COLOURS)]
             axes.plot([], [], color=colour, label=preset)
-            paper = PRESETS[preset].paper_error if preset in PRESETS else ""
+            paper = ALL_PRESETS[preset].paper_error if preset in ALL_PRESETS else ""
             if "±" in paper:  # a figure, not a bound
                 axes.axhline(float(paper.split(" ±")[0]), color=colour, linewidth=0.8, linestyle=":")
         for label, look in (

@@ -17,7 +17,7 @@ from ocra.errors import OcraError
 from ocra.experiment import Experiment
 from ocra.files import read_json, write_text_atomically
 from ocra.model.weights import read_config, shipped
-from ocra.presets import BASELINES, PRESETS, Recipe, preset
+from ocra.presets import ALL_PRESETS, PRESETS, Recipe, preset
 from ocra.training.checkpoint import Checkpoints, read_experiment
 from ocra.training.logging import read_log, versions
 
@@ -86,7 +86,7 @@ class Record:
     def is_of_preset(self) -> bool:
         """Whether task and network are those of the preset; its training may be another."""
         changed = (key for key in self.changes if key.startswith(("task.", "model.")))
-        return self.preset in PRESETS | BASELINES and all(key in _TRAINING_ONLY for key in changed)
+        return self.preset in ALL_PRESETS and all(key in _TRAINING_ONLY for key in changed)
 
     @property
     def has_failed(self) -> bool:
@@ -287,7 +287,7 @@ def run_name(experiment: Experiment) -> str:
 
 def _against_preset(experiment: Experiment) -> tuple[str, dict[str, Any]]:
     """The command that trains an experiment, and the settings in which it differs from its preset."""
-    if experiment.name not in PRESETS | BASELINES:
+    if experiment.name not in ALL_PRESETS:
         return SAVED, {}
     images = planned_images(experiment)
     for recipe in get_args(Recipe) if experiment.name in PRESETS else ("default",):

@@ -18,7 +18,7 @@ from ocra.errors import OcraError, UsageError
 from ocra.evaluation import evaluate
 from ocra.files import read_json, write_json_atomically, write_text_atomically
 from ocra.model import weights as pretrained
-from ocra.presets import PRESETS
+from ocra.presets import ALL_PRESETS
 from ocra.reproduce.plots import draw_all, plots
 from ocra.reproduce.records import (
     Record,
@@ -108,7 +108,7 @@ def _check(source: Path, name: str) -> None:
         raise OcraError(
             f"{source} is missing: a run has it after its first validation (best) or its end (last)."
         )
-    if name in PRESETS and pretrained.read_config(source)[0] != PRESETS[name].model:
+    if name in ALL_PRESETS and pretrained.read_config(source)[0] != ALL_PRESETS[name].model:
         raise OcraError(f"{source} is another network than the preset {name}; release it under another name.")
 
 

@@ -14,8 +14,7 @@ import torch
 from ocra.data import task_config
 from ocra.errors import OcraError
 from ocra.model.weights import shipped
-from ocra.presets import PAPER_IMAGES, PRESETS
-from ocra.presets import preset as find_preset
+from ocra.presets import ALL_PRESETS, PAPER_IMAGES
 from ocra.reproduce.records import (
     AUTHORS_ERROR,
     AUTHORS_IMAGES,
@@ -173,7 +172,7 @@ def sections(*parts: str) -> str:
 def parameters(preset: str) -> str:
     """Trainable parameters of the network of a preset, in millions."""
     with torch.device("meta"):
-        model = find_preset(preset).model
+        model = ALL_PRESETS[preset].model
         return f"{model.network(model).parameter_count / 1e6:.2f} M"
 
 
@@ -281,8 +280,8 @@ def _paper_table(table: PaperTable, records: list[Record]) -> list[str]:
     chosen = {name: current(name, records) for name in table.presets}
     rows = [
         [
-            f"`{name}`", parameters(name), error_of(group), *_costs(group, records), PRESETS[name].paper_error,
-            millions(PAPER_IMAGES.get(PRESETS[name].task, 0)),
+            f"`{name}`", parameters(name), error_of(group), *_costs(group, records), ALL_PRESETS[name].paper_error,
+            millions(PAPER_IMAGES.get(ALL_PRESETS[name].task, 0)),
         ]
         for name, group in chosen.items()
     ]  # fmt: skip
@@ -348,7 +347,7 @@ def _ablations(records: list[Record]) -> list[str]:
         [
             f"`{name}`", parameters(name), error_of(chosen.get(name, [])),
             hours(statistics.fmean(run.cost.cpu_seconds for run in chosen[name])) if name in chosen else NOTHING,
-            PRESETS[name].paper_error,
+            ALL_PRESETS[name].paper_error,
         ]
         for name in ours
     ]  # fmt: skip
@@ -356,7 +355,7 @@ def _ablations(records: list[Record]) -> list[str]:
     table = markdown_table(titles, rows)
     if not chosen:
         return [table]
-    papers = sorted(chosen, key=lambda name: float(PRESETS[name].paper_error.split(" ±")[0].strip("> ")))
+    papers = sorted(chosen, key=lambda name: float(ALL_PRESETS[name].paper_error.split(" ±")[0].strip("> ")))
     verdict = "The order of the rows is the paper's."
     if papers != [name for name in ours if name in chosen]:
         verdict = f"The paper's order is another one: {', '.join(f'`{name}`' for name in papers)}."
@@ -414,7 +413,9 @@ def model_card(name: str, record: Record, records: list[Record]) -> str:
     """The README.md of shipped weights, from the record of their run and those it was fine-tuned from."""
     task = task_config(record.settings["task"])
     data = f"{task.about} {task.source.splits}"
-    description = PRESETS[name].description if name in PRESETS else record.settings.get("description", "")
+    description = (
+        ALL_PRESETS[name].description if name in ALL_PRESETS else record.settings.get("description", "")
+    )
     return sections(
         f"---\nlibrary_name: ocra\nlicense: {task.source.licence}\ntags: [ocra, capsules, attention, glimpses]\n---",
         f"# {name}",
@@ -473,7 +474,7 @@ def _card_tests(name: str, record: Record) -> list[str]:
         return ["## Test", "Not tested yet."]
     tests = [record.test, record.test_with(second_test(record.preset)) or record.test]
     commands = dict.fromkeys(evaluate_command(name, test, record) for test in tests)
-    error = PRESETS[name].paper_error if name in PRESETS else ""
+    error = ALL_PRESETS[name].paper_error if name in ALL_PRESETS else ""
     return [
         "## Test",
         tests_table([record]),
@@ -513,7 +514,7 @@ def blocks(records: list[Record], speed: dict[str, Any]) -> dict[str, str]:
     found = [(name, shipped_record(name, records)) for name in shipped()]
     released = [(name, record, record.test) for name, record in found if record is not None and record.test]
     accuracy = [
-        [f"`{name}`", error_of([record]), *_costs([record], records), PRESETS[name].paper_error]
+        [f"`{name}`", error_of([record]), *_costs([record], records), ALL_PRESETS[name].paper_error]
         for name, record, _ in released
     ]
     commands = [
