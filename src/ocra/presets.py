@@ -170,7 +170,7 @@ _BASELINE_ROWS = (
     ),
     _baseline(
         "capsnet-multimnist", "Baseline: CapsNet (Sabour et al. 2017), given each digit's own image", "5.2",
-        CapsNetConfig(), MULTIMNIST, 1e-3, Stage(100_000, reconstruction=0.0005),
+        CapsNetConfig(), MULTIMNIST, 1e-3, Stage(100_000, reconstruction=0.0005, warmup_images=6_400),
     ),
     _baseline(
         "cnn-small-cluttered", "Baseline: a small CNN with batch norm", "", _CLUTTERED_SMALL, CLUTTERED,
