@@ -405,7 +405,8 @@ def _page(
                 f"| model | series | {experiment.axis or 'condition'} | measure | n | mean | 95 % interval |",
                 "|---|---|---|---|---|---|---|",
                 *(
-                    f"| {r['model']} | {r['series']} | {r['x']} | {experiment.labels.get(r['measure'], r['measure'])} "
+                    f"| {r['model']} | {r['series']} | {' '.join(str(r['x']).split())} "
+                    f"| {experiment.labels.get(r['measure'], r['measure'])} "
                     f"| {r['n']} | {r['mean']:.3f} | {r['low']:.3f} to {r['high']:.3f} |"
                     for r in summary
                 ),
