@@ -145,7 +145,7 @@ def test_a_name_belongs_to_one_task() -> None:
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("imagenet", "no task 'imagenet'; choose multimnist, cluttered"),
+        ("imagenet", "no task 'imagenet'; choose mnist, multimnist, cluttered"),
         ("nowhere.at_all:Task", "cannot be imported"),
         ("ocra.data.task:Nothing", "cannot be imported"),
         ("ocra.data.task:Batch", r"not a subclass of ocra\.Task"),

@@ -54,7 +54,8 @@ def images():
 def middle_margin(model, images, **interventions):
     """A margin that some of the images reach before the end."""
     lengths = model(images, **interventions).capsule_lengths
-    return answer_margin(lengths[:, :3].sum(1), model.info.answer).median().item()
+    # Not the very margin of an image, which the order of sums may put on either side.
+    return answer_margin(lengths[:, :3].sum(1), model.info.answer).median().item() + 1e-4
 
 
 @pytest.mark.parametrize(
@@ -63,7 +64,10 @@ def middle_margin(model, images, **interventions):
         {},
         {"routings": 1},
         {"lesion": Lesion(encoder_memory=True)},
-        {"jitter": torch.randn(40, 6, 2), "winners": torch.randint(-1, 10, (40, 6))},
+        {
+            "jitter": torch.randn(40, 6, 2, generator=torch.Generator().manual_seed(0)),
+            "winners": torch.randint(-1, 10, (40, 6), generator=torch.Generator().manual_seed(0)),
+        },
         {"windows": Windows(torch.full((6, 2), 12.0), torch.full((6,), math.nan), torch.ones(6))},
     ],
     ids=["free", "routings", "lesion", "jitter-winners", "windows"],

@@ -16,7 +16,6 @@ from ocra.errors import OcraError
 from ocra.model import OCRA
 from ocra.training import run as starting
 from ocra.training.distributed import Group
-from ocra.training.init import initialise
 from ocra.training.logging import Reporter
 from ocra.training.trainer import Trainer
 
@@ -33,7 +32,7 @@ def gradients(model: OCRA, images: torch.Tensor) -> dict[str, torch.Tensor]:
 def test_gradients_in_bf16_are_close_to_those_in_fp32() -> None:
     torch.manual_seed(0)
     model = OCRA(ModelConfig(hidden=64, filters=8))
-    initialise(model)
+    model.initialise()
     images = torch.rand(16, 1, 36, 36)
     plain = gradients(model, images)
     model.defer_weight_gradients = True
