@@ -43,7 +43,7 @@ def test_gradients_in_bf16_are_close_to_those_in_fp32() -> None:
         most = 0.3 if name.startswith("read_attention") else 0.03
         assert (low[name] - value).norm() < most * value.norm(), name
         assert low[name].dtype == torch.float32
-    with torch.no_grad(), model.in_fp32():
+    with torch.no_grad(), model.as_used():
         exact = model(images).scores
     assert not torch.equal(exact, model(images).scores)
     assert torch.allclose(exact, model(images).scores, atol=0.02)
