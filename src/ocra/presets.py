@@ -28,13 +28,13 @@ OVERLAPPING = (
 # The same for longer; three quarters of all fresh images soon teach next to nothing, so the hardest are selected.
 OVERLAPPING_LONG = (
     OVERLAPPING[0],
-    Stage(540_000, lr=4e-3, shampoo_lr=0.015),
+    Stage(240_000, lr=4e-3, shampoo_lr=0.015),
     Stage(
-        1_400_000, batch_size=128, lr=(4e-3, 3.4e-3), shampoo_lr=(0.015, 0.013), grad_clip=3.0,
+        900_000, batch_size=128, lr=(4e-3, 3.4e-3), shampoo_lr=(0.015, 0.013), grad_clip=3.0,
         reconstruction=(10.0, 5.0), select=2,
     ),
     Stage(
-        4_000_000, batch_size=128, lr=(3.4e-3, 0.0), shampoo_lr=(0.013, 0.0), grad_clip=3.0,
+        2_200_000, batch_size=128, lr=(3.4e-3, 0.0), shampoo_lr=(0.013, 0.0), grad_clip=3.0,
         reconstruction=(5.0, 1.0), select=4,
     ),
 )  # fmt: skip
