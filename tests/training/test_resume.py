@@ -111,13 +111,28 @@ def test_two_processes_resume_exactly_in_every_stage(tmp_path: Path) -> None:
         assert same_weights(tmp_path / "whole", tmp_path / f"{step}")
 
 
-def test_a_run_that_has_not_made_a_step_is_resumed_with_as_many_processes(tmp_path: Path) -> None:
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_run_without_a_checkpoint_is_resumed_with_as_many_processes_to_the_same_end(
+    processes: int, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(
-            "ocra.training.trainer.StopSignals.__enter__", lambda _: signal.raise_signal(signal.SIGINT)
-        )
-        train(tiny(images=32), tmp_path / "run")
-    assert ocra.resume(tmp_path / "run", quiet=True)["processes"] == 1
+        interrupt_at(patch, "__init__", 1)
+        train(SHORT, tmp_path / "run", processes)
+    assert (tmp_path / "run" / "config.json").exists() and not (tmp_path / "run" / "checkpoints").exists()
+    monkeypatch.setattr("ocra.training.distributed.cores", lambda: 3)
+    assert ocra.resume(tmp_path / "run", quiet=True)["processes"] == processes
+    assert same_weights(whole, tmp_path / "run") == (processes == 1)
+
+
+def test_a_start_that_was_killed_as_it_made_its_folder_leaves_nothing_in_the_way(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    for name in (".lock", ".config.json.k3.part.json", ".mine.part"):
+        (folder / name).touch()
+    with pytest.raises(OcraError, match="no run to resume"):
+        ocra.resume(folder)
+    train(tiny(images=32), folder)
+    assert (folder / ".mine.part").exists() and not list(folder.glob(".config.json.*"))
 
 
 @pytest.mark.slow

@@ -200,24 +200,24 @@ def test_a_first_signal_is_remembered_and_a_second_acts() -> None:
 
 
 def test_a_used_folder_is_refused_with_a_hint(tmp_path: Path) -> None:
-    with new_run(tmp_path / "run", TINY):
+    with new_run(tmp_path / "run", TINY, 1):
         pass
     with pytest.raises(OcraError, match="holds another run; continue that one with 'ocra train --resume"):
-        new_run(tmp_path / "run", TINY).__enter__()
+        new_run(tmp_path / "run", TINY, 1).__enter__()
     (tmp_path / "file").touch()
     with pytest.raises(OcraError, match="is a file"):
-        new_run(tmp_path / "file", TINY).__enter__()
+        new_run(tmp_path / "file", TINY, 1).__enter__()
 
 
 def test_two_runs_cannot_hold_one_folder(tmp_path: Path) -> None:
-    with new_run(tmp_path / "run", TINY):
-        for again in (new_run(tmp_path / "run", TINY), old_run(tmp_path / "run")):
+    with new_run(tmp_path / "run", TINY, 1):
+        for again in (new_run(tmp_path / "run", TINY, 1), old_run(tmp_path / "run")):
             with pytest.raises(OcraError, match="Another process is training"), again:
                 pass
 
 
 def test_a_summary_that_is_none_is_refused_with_a_sentence(tmp_path: Path) -> None:
-    with new_run(tmp_path / "run", TINY) as folder:
+    with new_run(tmp_path / "run", TINY, 1) as folder:
         assert folder.summary() is None
         (folder.path / "summary.json").write_text("[]")
         with pytest.raises(OcraError, match="holds no summary of a run"):

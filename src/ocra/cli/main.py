@@ -44,6 +44,7 @@ COMMANDS = {
     "reproduce": ("reproduce.main", "run every row of a table of the paper, write the results"),
     "bench": ("measure.bench", "measure speed and memory on this machine"),
     "data": ("data.main", "get data sets, check them, look at their images"),
+    "doctor": ("doctor.main", "say whether this machine has what is needed"),
     "import-authors": ("presets.import_authors", "turn a checkpoint of the paper's authors into ours"),
 }
 """Each command with its function in `ocra.cli` and a line of help. A function called main parses its words itself."""
@@ -60,9 +61,7 @@ commands:
 {_LINES}
 
   ocra COMMAND --help explains a command and gives an example.
-  ocra --version      says which version this is.
-
-example: ocra predict photo.png"""
+  ocra --version      says which version this is."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -94,7 +94,8 @@ def release(
     with torch.no_grad():
         scores = model(glyph_images(model.config, task)).scores
     rounded = [[round(x, 4) for x in row] for row in scores.tolist()]
-    write_json_atomically(target / CHECK, {"glyph_images": CHECKED_IMAGES, "scores": rounded})
+    checked = {"content": pretrained.content_hash(target), "glyph_images": CHECKED_IMAGES, "scores": rounded}
+    write_json_atomically(target / CHECK, checked)
     write_record(results, record)
     write_text_atomically(target / "README.md", model_card(name, record, read_records(results)))
     return record

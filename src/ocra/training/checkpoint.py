@@ -7,7 +7,7 @@ import os
 import stat
 import warnings
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,9 +18,11 @@ from torch import Tensor
 
 from ocra.errors import OcraError
 from ocra.experiment import Experiment
-from ocra.files import read_json, write_bytes_atomically, write_json_atomically
+from ocra.files import read_json, write_bytes_atomically, write_json_atomically, write_text_atomically
 
 KEPT = 2
+PROCESSES = ".processes"
+"""File in the folder of a run: how many processes it began with, until its first checkpoint says so."""
 _SUFFIX = ".safetensors"
 
 
@@ -139,6 +141,14 @@ class RunFolder:
         self.checkpoints = Checkpoints(path / "checkpoints")
         self.log = path / "log.jsonl"
 
+    @property
+    def processes(self) -> int:
+        """How many processes the run began with; 0 where that was not written down."""
+        try:
+            return max(0, int((self.path / PROCESSES).read_text("ascii")))
+        except (OSError, ValueError):
+            return 0
+
     def weights(self, which: str) -> Path:
         """The folder of the 'best' or the 'last' weights."""
         return self.path / "weights" / which
@@ -157,8 +167,11 @@ class RunFolder:
 
 
 @contextmanager
-def new_run(path: Path, experiment: Experiment) -> Iterator[RunFolder]:
-    """Make a folder for a run and hold its lock; a folder that holds a run already is refused."""
+def new_run(path: Path, experiment: Experiment, processes: int) -> Iterator[RunFolder]:
+    """Make a folder for a run and hold its lock; a folder that holds a run already is refused.
+
+    The config is written last, for with it there is a run that can be resumed, to the last bit from its beginning.
+    """
     if path.exists() and not path.is_dir():
         raise OcraError(f"{path} is a file; give --out the name of a folder.")
     try:
@@ -171,6 +184,9 @@ def new_run(path: Path, experiment: Experiment) -> Iterator[RunFolder]:
                 f"{path} holds another run; continue that one with 'ocra train --resume {path}', "
                 "or choose another --out."
             )
+        for name in ("config.json", PROCESSES):  # the folder may be the user's own, with files of all kinds
+            _clear_leftovers(path.glob(f".{name}.*.part*"))
+        write_text_atomically(path / PROCESSES, f"{processes}\n")
         write_json_atomically(path / "config.json", experiment.to_dict())
         yield RunFolder(path)
 
@@ -181,9 +197,14 @@ def old_run(path: Path) -> Iterator[tuple[RunFolder, Experiment]]:
     if not (path / "config.json").is_file():
         raise OcraError(f"{path} holds no run to resume: there is no config.json in it.")
     with _lock(path):
-        for leftover in path.rglob(".*.part*"):  # of a process that was killed while it wrote
-            leftover.unlink(missing_ok=True)
+        _clear_leftovers(path.rglob(".*.part*"))
         yield RunFolder(path), read_experiment(path / "config.json")
+
+
+def _clear_leftovers(paths: Iterable[Path]) -> None:
+    """Remove what a process that was killed while it wrote has left."""
+    for leftover in paths:
+        leftover.unlink(missing_ok=True)
 
 
 def read_experiment(path: Path) -> Experiment:

@@ -112,10 +112,14 @@ def check_share(processes: int, batch: int) -> None:
         raise UsageError(f"{processes} processes cannot share a batch of {batch} images; use fewer.")
 
 
-def check_processes(wanted: int, device: str, batch: int) -> None:
-    """Refuse a device or a number of processes that cannot be; under torchrun its group is taken as it is."""
-    if not under_torchrun():
-        choose_processes(wanted, choose_device(device), batch)
+def count_processes(wanted: int, device: str, batch: int) -> int:
+    """How many processes a run will have; a device or a number that cannot be is refused.
+
+    Under torchrun its group is taken as it is.
+    """
+    if under_torchrun():
+        return int(os.environ["WORLD_SIZE"])
+    return choose_processes(wanted, choose_device(device), batch)
 
 
 def under_torchrun() -> bool:

@@ -25,8 +25,8 @@ from ocra.model.weights import SHIPPED, content_hash, resolve
 from ocra.training.checkpoint import fresh_path, new_run, old_run
 from ocra.training.distributed import (
     PeerLost,
-    check_processes,
     choose_device,
+    count_processes,
     further_process,
     process_group,
     under_torchrun,
@@ -63,7 +63,7 @@ def train(
     precision = choose_precision(experiment.run.precision, device, experiment.model.network.supports_bf16)
     experiment = replace(experiment, run=replace(experiment.run, precision=precision))
     batch_size = min(stage.batch_size for stage in experiment.stages)
-    check_processes(processes, device, batch_size)
+    processes = count_processes(processes, device, batch_size)
     for split in ("train", "validation", "test") if experiment.run.test_images else ("train", "validation"):
         check_fit(experiment.model, make_task(experiment.task, split))
     _check_network(experiment)
@@ -71,7 +71,10 @@ def train(
     experiment = _from_anywhere(experiment)
     path = fresh_path(experiment.name) if out is None else Path(out)
     reporter = Reporter(path, quiet, track)
-    with new_run(path, experiment) as folder, process_group(processes, device, batch_size) as group:
+    with (
+        new_run(path, experiment, processes) as folder,
+        process_group(processes, device, batch_size) as group,
+    ):
         group.broadcast_json({"experiment": experiment.to_dict(), "resumed": False})
         return Trainer(experiment, group, folder, reporter).run()
 
@@ -101,9 +104,8 @@ def resume(
         choose_precision(experiment.run.precision, device)
         _check_attention_supervision(experiment)
         checkpoint = folder.checkpoints.load()
-        processes = processes or (
-            checkpoint.state["processes"] if checkpoint else _processes_for(experiment, 0)
-        )
+        had = checkpoint.state["processes"] if checkpoint else folder.processes
+        processes = processes or had or _processes_for(experiment, 0)
         batch_size = min(stage.batch_size for stage in experiment.stages)
         with process_group(processes, device, batch_size) as group:
             resumed = checkpoint is not None
