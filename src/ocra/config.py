@@ -77,8 +77,9 @@ class Preprocessing:
 
     fit: Literal["content", "whole", "stretch"] = "whole"
     """What is kept: the surroundings of the ink, all of it padded with black, or all of it stretched to the image."""
-    ink: Literal["handwriting", "inverted", "as-is"] = "as-is"
-    """Light and dark: made white ink on even black as handwriting needs it, always inverted, or left as they are."""
+    ink: Literal["handwriting", "inverted", "contrast", "as-is"] = "as-is"
+    """Light and dark: made white ink on even black as handwriting needs it, always inverted, each place's difference
+    from the tone of the border, or left as they are."""
     digit_height: float = 20
     """With fit="content": height in pixels to which digits are scaled."""
     digits_apart: bool = False

@@ -131,6 +131,8 @@ class RunConfig:
     """Images between two validations."""
     validate_images: int = 5_000
     """Images of the validation split that are scored each time."""
+    patience: int = 0
+    """End the run after so many validations in a row without a lower error (early stopping). 0: never."""
     test_images: int = 10_000
     """Images of the test split that are scored at the end. 0: none."""
     checkpoint_minutes: float = 5.0
@@ -142,7 +144,13 @@ class RunConfig:
 
     def __post_init__(self) -> None:
         check_whole_numbers(
-            self, "run", report_every_images=1, validate_every_images=1, validate_images=1, test_images=0
+            self,
+            "run",
+            report_every_images=1,
+            validate_every_images=1,
+            validate_images=1,
+            test_images=0,
+            patience=0,
         )
         check_numbers(self, "run", ("checkpoint_minutes",), lambda value: value > 0, "above 0")
         check_switches(self, "run")

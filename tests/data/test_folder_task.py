@@ -193,3 +193,27 @@ def test_an_image_that_has_changed_is_read_again(tmp_path: Path) -> None:
     before = FolderTask(root=root, split="test").batch([0]).images
     Image.new("RGB", (31, 20), (9, 9, 9)).save(root / "15.png")
     assert not torch.equal(FolderTask(root=root, split="test").batch([0]).images, before)
+
+
+def test_with_contrast_any_background_is_dark(tmp_path: Path) -> None:
+    root = write_folder(tmp_path)
+    for number, (background, tone) in enumerate(
+        [((200, 0, 90), (200, 0, 240)), ((255,) * 3, (105,) * 3)], 15
+    ):
+        image = Image.new("RGB", (30, 20), background)
+        image.paste(tone, (10, 8, 20, 14))
+        image.save(root / f"{number}.png")
+    grey = FolderTask(root=root, split="test", height=20, width=30, contrast=True)
+    images = (255 * grey.batch([0, 1]).images[:, 0]).round()
+    assert images[:, 2, 2].tolist() == [0, 0] and images[:, 11, 15].tolist() == [150, 150]
+    colour = FolderTask(root=root, split="test", height=20, width=30, channels=3, contrast=True)
+    assert (255 * colour.batch([0]).images[0, :, 11, 15]).round().tolist() == [0, 0, 150]
+    assert grey.preprocessing.ink == "contrast"
+
+
+def test_single_objects_are_images_of_one_object(tmp_path: Path) -> None:
+    task = FolderTask(root=write_folder(tmp_path))
+    assert set(task.batch(range(48), single_objects=1.0).counts.sum(1).tolist()) == {1.0}
+    mixed = task.batch(range(200), single_objects=0.5).counts.sum(1)
+    assert 0.5 < float((mixed == 1).float().mean()) < 0.85  # half, and a third of the others
+    assert torch.equal(task.batch([7]).images, task.batch([7, 8], single_objects=0.0).images[:1])

@@ -8,18 +8,20 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
-from PIL import Image
+from PIL import Image, ImageDraw
 
 import ocra
+from ocra.baselines import SmallCNN
 from ocra.cli.main import main
 from ocra.data.labels import read_labels
 from ocra.errors import OcraError
 from ocra.experiment import Experiment
 from ocra.training.own_images import (
+    cnn_experiment,
     copies_across_splits,
     folder_experiment,
     summarise_folder,
+    tone_is_free,
     train_folder,
     warn_of_trouble,
 )
@@ -83,6 +85,57 @@ def test_the_recipe_counts_and_varies_the_images(tmp_path: Path) -> None:
     assert experiment.task.to_dict()["augment"]
 
 
+def test_images_of_one_object_come_first_where_there_are_classes_to_learn(tmp_path: Path) -> None:
+    pairs = folder_experiment(write_folder(tmp_path / "pairs", ["cat", "dog", "cat dog"] * 6))
+    assert [stage.single_objects for stage in pairs.stages] == [(1.0, 0.0), 0.0]
+    shorter = folder_experiment(tmp_path / "pairs", images=5_000)
+    assert [stage.images for stage in shorter.stages] == [1_000, 4_000]
+    counted = folder_experiment(write_folder(tmp_path / "counted", ["cat", "cat cat"] * 6))
+    alone = folder_experiment(write_folder(tmp_path / "alone", ["cat", "dog"] * 6))
+    assert len(counted.stages) == len(alone.stages) == 1
+
+
+def draw_discs(root: Path, tones: dict[str, list[int]], background: int = 120) -> Path:
+    """Eighty images of a disc on an even background, of a tone that its class may have."""
+    root.mkdir()
+    rng, rows = np.random.default_rng(0), ["file,labels"]
+    for number in range(80):
+        name = str(rng.choice(sorted(tones)))
+        image = Image.new("RGB", (32, 32), (background,) * 3)
+        x, y = rng.integers(2, 18, 2).tolist()
+        ImageDraw.Draw(image).ellipse((x, y, x + 10, y + 10), fill=(int(rng.choice(tones[name])),) * 3)
+        image.save(root / f"{number}.png")
+        rows.append(f"{number}.png,{name}")
+    (root / "labels.csv").write_text("\n".join(rows))
+    return root
+
+
+def test_the_background_is_removed_unless_the_tone_tells_the_class(tmp_path: Path) -> None:
+    either = summarise_folder(draw_discs(tmp_path / "either", {"sun": [10, 250], "moon": [10, 250]}))
+    assert either.contrast and folder_experiment(either).task.to_dict()["contrast"]
+    assert not summarise_folder(draw_discs(tmp_path / "told", {"sun": [250], "moon": [10]})).contrast
+    assert not summarise_folder(tmp_path / "either", contrast=False).contrast
+
+
+def test_an_image_without_a_background_is_left_as_it_is(tmp_path: Path) -> None:
+    assert not summarise_folder(write_folder(tmp_path, ["cat", "dog"] * 20)).contrast
+
+
+def test_too_few_images_cannot_tell_whether_the_tone_matters() -> None:
+    tones, counts = np.zeros((6, 3)), np.eye(2)[[0, 1] * 3]
+    assert not tone_is_free(tones, counts)
+    assert tone_is_free(np.tile(tones, (10, 1)), np.tile(counts, (10, 1)))
+
+
+def test_the_cnn_gets_the_same_images_and_can_count_as_far(tmp_path: Path) -> None:
+    summary = summarise_folder(write_folder(tmp_path, ["cat", "cat cat cat dog", ""] * 8, size=(20, 16)))
+    own = folder_experiment(summary)
+    cnn = cnn_experiment(own, summary, cpu_seconds=1.0)
+    assert cnn.task == own.task and cnn.model.image_shape == own.model.image_shape
+    assert cnn.model.to_dict()["most"] == 3 and cnn.check()
+    assert cnn_experiment(own, summary, cpu_seconds=100.0).images > 10 * cnn.images
+
+
 def test_a_larger_folder_is_trained_longer(tmp_path: Path) -> None:
     few = summarise_folder(write_folder(tmp_path, ["cat", "dog"] * 5))
     many = replace(few, images={**few.images, "train": 50_000})
@@ -95,14 +148,12 @@ def test_training_says_what_it_sees_and_how_it_went(
     root = write_folder(tmp_path / "pets", ["cat", "dog dog", ""] * 10)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        result = train_folder(
-            root, tmp_path / "run", experiment=small(folder_experiment(root)), processes=1,
-            compare=lambda task, seconds: lambda images: torch.zeros(len(images), len(task.class_names)),
-        )  # fmt: skip
+        result = train_folder(root, tmp_path / "run", experiment=small(folder_experiment(root)), processes=1)
     said = capsys.readouterr().out
     assert "24 × 30" not in said and "30 × 24 pixels, kept; grey" in said and "plan " in said
     assert "images wrong" in said and "d′" in said and "by number of objects" in said
-    assert result.other is not None and "compared with" in said
+    assert result.cnn is not None and "a plain small CNN" in said
+    assert SmallCNN.from_pretrained(tmp_path / "run/cnn").info.class_names == ("cat", "dog")
     assert result.test.figures["n"] == sum(image.split == "test" for image in read_labels(root))
     model = ocra.OCRA.from_pretrained(result.weights)
     assert model.info.class_names == ("cat", "dog") and model.info.answer == ocra.AnswerRule(
@@ -123,7 +174,9 @@ def test_the_command_line_trains_a_folder(tmp_path: Path) -> None:
         "--task.height",
         "20",
     ]
+    words += ["--stages.0.over-count", "0.5", "--no-compare"]
     assert main([*words, "--out", str(tmp_path / "run"), "--processes", "1", "--quiet"]) == 0
+    assert not (tmp_path / "run/cnn").exists()
     assert ocra.OCRA.from_pretrained(tmp_path / "run/weights/best").config.image_shape == (1, 20, 30)
 
 

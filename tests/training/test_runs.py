@@ -9,6 +9,7 @@ import os
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -444,3 +445,32 @@ def test_bfloat16_trains_or_is_refused_in_a_sentence(tmp_path: Path) -> None:
         assert not (tmp_path / "run").exists()
         pytest.skip("bfloat16 does not work on this CPU (and training said so)")
     assert code == 0
+
+
+def validated_as(monkeypatch: pytest.MonkeyPatch, errors: list[float]) -> None:
+    """Let the validations of a run, of a hundred images each, find these errors."""
+    found = iter(errors)
+    monkeypatch.setattr(
+        Trainer,
+        "score",
+        lambda *_: SimpleNamespace(exact_error=next(found), object_error=0.0, silent_glimpses=0.0),
+    )
+
+
+def test_a_run_ends_when_validation_finds_nothing_better(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    validated_as(monkeypatch, [0.5, 0.6, 0.4, 0.7, 0.6])
+    short = {"validate_every_images": 32, "patience": 2, "test_images": 0}
+    summary = train(tmp_path / "run", tiny(images=320, run=short))
+    assert summary["images"] == 32 * 5 and summary["best_images"] == 32 * 3
+
+
+def test_later_weights_are_kept_unless_earlier_ones_were_clearly_better(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    validated_as(
+        monkeypatch, [0.10, 0.12, 0.14]
+    )  # the standard error of 10 % on a hundred images is 3 points
+    summary = train(tmp_path / "run", tiny(images=96, run={"validate_every_images": 32, "test_images": 0}))
+    assert summary["best_images"] == 64 and summary["best_error"] == 0.10

@@ -80,6 +80,8 @@ class Start(Execution):
     """Our recipe of training, or the paper's."""
     other_task: Annotated[str | None, arg(name="task")] = None
     """Another task than the preset's: its name, or a class of your own as package.module:Class."""
+    compare: bool = True
+    """Own images: train a plain small CNN for the same CPU time as well, and report its error beside."""
     images: int | None = None
     """Make all stages longer or shorter, so many images in all."""
     seed: int = 0
@@ -115,7 +117,7 @@ def main(args: list[str]) -> None:
     if folder is None:
         train(experiment, chosen.out, **_execution(chosen))
     else:
-        train_folder(folder, chosen.out, experiment=experiment, **_execution(chosen))
+        train_folder(folder, chosen.out, experiment=experiment, compare=chosen.compare, **_execution(chosen))
 
 
 def _is_folder(word: str) -> bool:

@@ -15,18 +15,18 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ocra.config import AnswerRule
+from ocra.config import AnswerRule, Preprocessing
 from ocra.data.augment import LIGHT_DRAWS, VIEW_DRAWS, look, move_boxes, plain_view, random_view, relight
 from ocra.data.labels import LabelledImage, read_labels
-from ocra.data.random import random_bits, uniforms
+from ocra.data.random import integers, random_bits, uniforms
 from ocra.data.task import Batch, Task, TaskConfig, annotations_in_boxes, register_task
 from ocra.errors import OcraError, UsageError
-from ocra.images.fitting import fit_pixels
+from ocra.images.fitting import contrast_with_border, fit_pixels
 from ocra.images.reading import DEEP_WHITE, UserImage, read_image
 
 DARK = 0.1
 """A folder of 16-bit images none of which uses more of its range is worth a warning."""
-FLIP_DRAWS = 1
+FLIP_DRAWS, SINGLE_DRAWS = 1, 2
 VARIED: dict[str, Any] = {"zoom_around": (1.15, 0.25), "shift": 0.08, "roam": 1.0}
 """Few images have to stand for many: their objects may be anywhere, and of somewhat other sizes."""
 
@@ -49,6 +49,8 @@ class FolderConfig(TaskConfig):
     """Vary the training images (shift, scale, rotation, contrast, brightness, noise)."""
     flip: bool = False
     """Mirror half of the training images, left to right."""
+    contrast: bool = False
+    """Show each place's difference from the tone of the image's border, so that any background is dark."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -94,6 +96,8 @@ class FolderTask(Task):
             )
         self.root = Path(config.root).expanduser()
         self.image_shape = (config.channels, config.height, config.width)
+        if config.contrast:
+            self.preprocessing = Preprocessing(ink="contrast")
         self.augment = config.augment and split == "train"
         self.flip = config.flip and split == "train"
         labelled = read_labels(config.root, config.class_names)
@@ -107,9 +111,10 @@ class FolderTask(Task):
             )
         self.files = tuple(image.file for image in chosen)
         self._images, sizes = _load_images(
-            self.root, tuple(chosen), self.image_shape, _stamps(self.root, chosen)
+            self.root, tuple(chosen), self.image_shape, _stamps(self.root, chosen), config.contrast
         )
         self._counts = count_labels(chosen, self.class_names)
+        self._singles = np.flatnonzero(self._counts.sum(1) == 1)
         self._levels = np.array([(p.mean() / 255, p.std() / 255) for p in self._images], dtype=np.float32)
         most = max(len(image.labels) for image in labelled)
         boxed = most > 0 and all(image.boxes is not None for image in labelled)
@@ -133,13 +138,16 @@ class FolderTask(Task):
     def make(
         self, indices: NDArray[np.int64], *, annotations: bool, single_objects: float, spread: float
     ) -> Batch:
-        rows = indices % len(self)
-        images = torch.from_numpy(self._images[rows].astype(np.float32) / 255)
-        draws = VIEW_DRAWS + LIGHT_DRAWS + FLIP_DRAWS
+        draws = VIEW_DRAWS + LIGHT_DRAWS + FLIP_DRAWS + SINGLE_DRAWS
         bits = random_bits(self.seed, f"folder {self.split}", indices, draws)
+        rows = indices % len(self)
+        if single_objects and len(self._singles):
+            cut = uniforms(bits[:, -1]) < single_objects
+            rows = np.where(cut, self._singles[integers(bits[:, -2], len(self._singles))], rows)
+        images = torch.from_numpy(self._images[rows].astype(np.float32) / 255)
         view = random_view(bits[:, :VIEW_DRAWS], **VARIED) if self.augment else plain_view(len(rows))
         if self.flip:
-            view.matrix[uniforms(bits[:, -1]) < 0.5, :, 0] *= -1
+            view.matrix[uniforms(bits[:, VIEW_DRAWS + LIGHT_DRAWS]) < 0.5, :, 0] *= -1
         if self.augment or self.flip:
             images = look(images, view, self.image_shape[1:], span=1.0)
         if self.augment:
@@ -190,6 +198,7 @@ def _load_images(
     labelled: tuple[LabelledImage, ...],
     image_shape: tuple[int, int, int],
     stamps: tuple[tuple[int, int], ...],
+    contrast: bool,
 ) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
     """The images, uint8 [images, channels, height, width], and the width and height each file has [images, 2].
 
@@ -201,7 +210,10 @@ def _load_images(
     for position, item in enumerate(labelled):
         image = open_image(root, item)
         lightest = max(lightest, image.white)
-        images[position] = fit_pixels(image.pixels * np.float32(image.white), image_shape)
+        pixels = image.pixels * np.float32(image.white)
+        if contrast:
+            pixels = contrast_with_border(pixels, image_shape[0])
+        images[position] = fit_pixels(pixels, image_shape)
         sizes[position] = image.width, image.height
     if lightest < DARK:
         warnings.warn(

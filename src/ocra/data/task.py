@@ -175,7 +175,7 @@ class Task(Dataset[Any], ABC):
     """Whether the images are one user's own, so that only networks trained on them are shown them."""
     sequence_length: ClassVar[int] = 0
     """Digits that are read out one after the other; 0 where the answer is a set of objects."""
-    preprocessing: ClassVar[Preprocessing] = Preprocessing()
+    preprocessing: Preprocessing = Preprocessing()
     """How an image from elsewhere is made like those of the task."""
 
     class_names: tuple[str, ...] = ()
@@ -232,9 +232,9 @@ class Task(Dataset[Any], ABC):
 
         Numbers beyond len(task) go on: generated tasks with fresh images, stored ones (SVHN, own folders) with the
         stored image index % len(task) under a fresh augmentation. `single_objects` is the share of images, chosen
-        by each image's own random stream, that show one object only (own folders ignore it). `spread` is the share
-        of the room for their places, around the middle, that objects use (tasks that place digits; among clutter
-        that part alone is shown, enlarged).
+        by each image's own random stream, that show one object only (own folders choose among theirs that do).
+        `spread` is the share of the room for their places, around the middle, that objects use (tasks that place
+        digits; among clutter that part alone is shown, enlarged).
         """
         numbers = np.asarray(indices)
         if numbers.ndim != 1 or (numbers.size and not np.issubdtype(numbers.dtype, np.integer)):

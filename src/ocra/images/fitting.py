@@ -107,8 +107,12 @@ def prepare(
     as_it_is = fit == "auto" and (source.width, source.height) == (config.width, config.height)
     if fit == "auto":
         fit = "whole" if as_it_is else preprocessing.fit
-    steps: list[Step] = []
-    pixels = _in_channels(source, config, steps)
+    steps = [_step("as read", np.atleast_3d(source.pixels), f"{source.width} × {source.height} px")]
+    own = source.pixels
+    if preprocessing.ink == "contrast":
+        own = contrast_with_border(own, config.channels)
+        steps.append(_step("difference from the border's tone", np.atleast_3d(own)))
+    pixels = _in_channels(own, config, steps)
     blank = float(np.ptp(pixels)) < LEAST_CONTRAST
     reason = _reason_to_invert(pixels, preprocessing.ink, invert)
     if reason:
@@ -120,7 +124,7 @@ def prepare(
     if box is not None:
         image, frame = _focus(pixels, box, preprocessing, config, steps)
     elif preprocessing.fit == "whole" and fit != "stretch":
-        own = source.pixels * np.float32(source.white)
+        own = own * np.float32(source.white)
         image, frame = _as_in_folders(1 - own if reason else own, config)
     else:
         rows, columns = pixels.shape[:2]
@@ -134,10 +138,9 @@ def prepare(
     return Prepared(tensor, frame.placement(source.reduction), source, tuple(steps), blank)
 
 
-def _in_channels(source: UserImage, config: NetworkConfig, steps: list[Step]) -> Floats:
+def _in_channels(pixels: Floats, config: NetworkConfig, steps: list[Step]) -> Floats:
     """The image in the channels of the model: [rows, columns, channels]."""
-    pixels = source.pixels if source.pixels.ndim == 3 else source.pixels[:, :, None]
-    steps.append(_step("as read", pixels, f"{source.width} × {source.height} px"))
+    pixels = np.atleast_3d(pixels)
     if config.channels == 3:
         return np.repeat(pixels, 3, axis=2) if pixels.shape[2] == 1 else pixels
     if pixels.shape[2] == 1:
@@ -151,6 +154,8 @@ def _in_channels(source: UserImage, config: NetworkConfig, steps: list[Step]) ->
 
 def _reason_to_invert(pixels: Floats, ink: str, invert: Invert) -> str:
     """Why light and dark are to be turned around; empty if they are not."""
+    if ink == "contrast":  # which is the same either way
+        return ""
     if invert == "yes":
         return "as asked"
     if invert == "no" or ink == "as-is":
@@ -160,7 +165,7 @@ def _reason_to_invert(pixels: Floats, ink: str, invert: Invert) -> str:
     return "" if _is_dark_around(pixels) else "the border is light"
 
 
-def _ring(pixels: NDArray) -> NDArray:
+def border_ring(pixels: NDArray) -> NDArray:
     """The pixels along the border, [number, ...]."""
     width = max(1, round(0.03 * min(pixels.shape[:2])))
     inner = np.zeros(pixels.shape[:2], dtype=bool)
@@ -170,7 +175,16 @@ def _ring(pixels: NDArray) -> NDArray:
 
 def _border(pixels: Floats) -> Floats:
     """The tone of the background, [channels]."""
-    return np.median(_ring(pixels), axis=0).astype(np.float32)
+    return np.median(border_ring(pixels), axis=0).astype(np.float32)
+
+
+def contrast_with_border(pixels: Floats, channels: int) -> Floats:
+    """How far each place of pixels [rows, columns] or [rows, columns, 3] is from the tone of the border, either way.
+
+    For a grey image (one channel) it is the difference in that colour in which it is largest.
+    """
+    difference = np.abs(pixels - _border(pixels))
+    return difference.max(axis=2) if channels == 1 and pixels.ndim == 3 else difference
 
 
 def _clean(pixels: Floats, steps: list[Step], fit: Fit) -> Floats:
@@ -180,7 +194,7 @@ def _clean(pixels: Floats, steps: list[Step], fit: Fit) -> Floats:
         pixels, uneven = even_light(pixels)
         if uneven:
             steps.append(_step("light evened out", pixels))
-    ring = _ring(pixels).mean(1)
+    ring = border_ring(pixels).mean(1)
     middle, white = float(np.median(ring)), float(np.percentile(pixels, 99.9))
     white = max(white, 0.6 * float(pixels.max()))  # sparse ink may be less than a thousandth of the image
     # A noisy border must not swallow the ink; a light one, kept by the user's wish, is no black.
@@ -196,7 +210,7 @@ def _is_dark_around(pixels: Floats) -> bool:
     """Whether the border is nearer to the darkest tone of the image than to the lightest."""
     grey = pixels.mean(2)
     small = np.asarray(Image.fromarray(grey).resize(_smaller(grey.shape, 256), Image.Resampling.BOX))
-    return float(np.median(_ring(grey))) <= (float(small.min()) + float(small.max())) / 2
+    return float(np.median(border_ring(grey))) <= (float(small.min()) + float(small.max())) / 2
 
 
 def _difference_from_border(pixels: Floats) -> Floats:

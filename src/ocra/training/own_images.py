@@ -10,16 +10,17 @@ from __future__ import annotations
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
+from ocra.baselines import SmallCNNConfig
 from ocra.config import AnswerRule, ModelConfig
-from ocra.data.folder import FolderTask, names_of, open_image, rule_of
+from ocra.data.folder import FolderTask, count_labels, names_of, open_image, rule_of
 from ocra.data.labels import HUB, LabelledImage, read_labels
 from ocra.data.random import permutation
 from ocra.data.task import SPLITS, make_task
@@ -27,6 +28,7 @@ from ocra.errors import OcraError
 from ocra.evaluation import Evaluation, evaluate
 from ocra.experiment import Experiment, RunConfig, Stage
 from ocra.files import cores
+from ocra.images.fitting import border_ring
 from ocra.losses import MOST_OBJECTS, LossConfig, compute_losses
 from ocra.training.checkpoint import fresh_path
 from ocra.training.init import build_model
@@ -40,7 +42,13 @@ LOOKED_AT = 400
 """Images that are opened to learn the size and whether there is colour."""
 GREY_ENOUGH = 0.02
 """Difference between the channels of an image, as a mean over its pixels, up to which it counts as grey."""
+EVEN_BORDER = 0.25
+"""An image has a background if the tones along its border differ by less than this share of what differs most."""
+TELLING_TONE = 0.1
+"""Share of the variance of objects' tones that their classes may explain before the tone counts as theirs."""
 MOST_GLIMPSES = 10
+PATIENCE = 8
+"""Validations, of twenty, without a lower error that end a run."""
 FEW_IMAGES = 20
 """A class that fewer training images show is worth a warning."""
 
@@ -62,8 +70,16 @@ class FolderSummary:
     largest: tuple[int, int]
     image_shape: tuple[int, int, int]
     """Channels, height and width that the network sees."""
+    colour: bool
+    """Whether any image has colour."""
+    contrast: bool
+    """Whether images are shown as the difference from their background, see `tone_is_free`."""
     boxes: bool
     """Whether it is known where the objects are."""
+    single: int
+    """Training images with one object."""
+    most_of_a_class: int
+    """The most objects of one class in an image."""
 
     def __str__(self) -> str:
         channels, height, width = self.image_shape
@@ -81,11 +97,19 @@ class FolderSummary:
             "objects": ", ".join(
                 f"{number} in {n:,} images" for number, n in sorted(self.objects.items())[:12]
             ),
-            "size": f"{found} pixels, {seen}; {'grey' if channels == 1 else 'colour'}",
+            "size": f"{found} pixels, {seen}; {_colours(self.colour, channels == 3, self.contrast)}",
         }
         if self.boxes:
             lines["places"] = "known from boxes: shown to the network at first"
         return "\n".join([f"Images of {self.root}", *(f"  {name:9}{text}" for name, text in lines.items())])
+
+
+def _colours(colour: bool, kept: bool, contrast: bool) -> str:
+    """Whether the images have colour and how they are seen."""
+    seen = "as the difference from the tone of their border" if contrast else ""
+    if colour != kept:
+        seen = f"in {'colour' if kept else 'grey'}{', ' * bool(seen)}{seen}"
+    return ("colour" if colour else "grey") + (f", seen {seen}" if seen else "")
 
 
 @dataclass(frozen=True)
@@ -97,15 +121,17 @@ class OwnResult:
     summary: dict[str, Any]
     """What summary.json of the run holds."""
     test: Evaluation
-    other: Evaluation | None = None
-    """How another model does on the same images, if there was one to compare with."""
+    cnn: Evaluation | None = None
+    """How a plain small CNN does that was trained on the same images for the same CPU time, if one was."""
 
     def __str__(self) -> str:
         lines = [report(self.test), f"Weights: {self.weights}"]
-        if self.other is not None:
-            lines[1:1] = [
-                f"  compared with  {self.other.exact_error:.1%} of images wrong for the other model"
-            ]
+        if self.cnn is not None:
+            error, (low, high) = self.cnn.exact_error, self.cnn.figures["exact_error_interval"]
+            lines.insert(
+                1,
+                f"  a plain small CNN, given the same CPU time  {error:.1%} wrong ({low:.1%} to {high:.1%})",
+            )
         return "\n".join(lines)
 
 
@@ -120,7 +146,7 @@ def train_folder(
     device: str = "auto",
     quiet: bool = False,
     track: str | None = None,
-    compare: Callable[[FolderTask, float], Any] | None = None,
+    compare: bool = True,
     **settings: Any,
 ) -> OwnResult:
     """Train on a folder of labelled images (see `ocra.data.labels` for the formats) and score on those held out.
@@ -130,25 +156,28 @@ def train_folder(
 
     experiment: another recipe than `folder_experiment` would choose, as that function returns it.
     seed, images, settings: as for that function; processes, device, quiet, track: as for `ocra.train`.
-    compare: what trains another model, such as a plain CNN, on the same images: called with the training images and
-    the CPU seconds this one took, it returns anything that `ocra.evaluate` takes.
+    compare: train a plain small CNN for the same CPU time too, into the folder `cnn` of the run, so that it is known
+    what the glimpses buy. It takes as long again.
     """
     if experiment is not None:
         task = experiment.task.to_dict()
-        settings = {name: task[name] for name in ("channels", "height", "width", "class_names")}
+        settings = {name: task[name] for name in ("channels", "height", "width", "class_names", "contrast")}
     summary = summarise_folder(root, **settings)
     chosen = experiment or folder_experiment(summary, seed=seed, images=images, **settings)
     if not quiet:
         print(summary)
-        print(_plan(chosen, processes), flush=True)
+        print(_plan(chosen, processes, compare), flush=True)
     warn_of_trouble(summary)
     folder = fresh_path(chosen.name) if out is None else Path(out)
-    run = train(chosen, folder, processes=processes, device=device, quiet=quiet, track=track)
+    how: dict[str, Any] = {"processes": processes, "device": device, "quiet": quiet, "track": track}
+    run = train(chosen, folder, **how)
     weights = folder / "weights" / "best"
-    result = OwnResult(weights, run, evaluate(weights, split="test"))
-    if compare is not None:
-        other = compare(FolderTask(chosen.task, "train", chosen.seed), run["cpu_seconds"])  # type: ignore[arg-type]
-        result = replace(result, other=evaluate(other, make_task(chosen.task, "test")))
+    result = OwnResult(weights, run, evaluate(weights))
+    if compare:
+        if not quiet:
+            print("A plain small CNN, to compare with:", flush=True)
+        train(cnn_experiment(chosen, summary, run["cpu_seconds"]), folder / "cnn", **how)
+        result = replace(result, cnn=evaluate(folder / "cnn" / "weights" / "best"))
     if not quiet:
         print(result, flush=True)
     return result
@@ -157,7 +186,7 @@ def train_folder(
 def summarise_folder(root: str | Path, **settings: Any) -> FolderSummary:
     """Look at a folder: its labels whole, and the size and colour of some of its images.
 
-    settings: of the folder task; a given height, width or number of channels is taken as it is.
+    settings: of the folder task; a given height, width, number of channels or `contrast` is taken as it is.
     """
     labelled = read_labels(root, settings.get("class_names"))
     rule, names = rule_of(labelled), settings.get("class_names") or names_of(labelled)
@@ -167,15 +196,17 @@ def summarise_folder(root: str | Path, **settings: Any) -> FolderSummary:
             f"All images of {root} have the same labels ({what}), so there is nothing to tell apart. Add images of "
             "another class, or some that show nothing (no labels)."
         )
-    sizes, colour = _look_at(Path(root).expanduser(), labelled)
+    sizes, colour, free = _look_at(Path(root).expanduser(), labelled, names)
+    contrast = free if settings.get("contrast") is None else settings["contrast"]
     scale = min(1.0, LARGEST_SIDE / max(max(size) for size in sizes))
     width, height = (max(SMALLEST_SIDE, round(scale * max(side))) for side in zip(*sizes, strict=True))
     shape = (
-        settings.get("channels") or (3 if colour else 1),
+        settings.get("channels") or (3 if colour and not contrast else 1),
         settings.get("height") or height,
         settings.get("width") or width,
     )
-    in_training = Counter(label for image in labelled if image.split == "train" for label in image.labels)
+    trained = [image.labels for image in labelled if image.split == "train"]
+    in_training = Counter(label for labels in trained for label in labels)
     splits = Counter(image.split for image in labelled)
     return FolderSummary(
         root=str(root),
@@ -186,19 +217,62 @@ def summarise_folder(root: str | Path, **settings: Any) -> FolderSummary:
         smallest=min(sizes, key=lambda size: size[0] * size[1]),
         largest=max(sizes, key=lambda size: size[0] * size[1]),
         image_shape=shape,
+        colour=colour,
+        contrast=contrast,
         boxes=all(image.boxes is not None for image in labelled),
+        single=sum(len(labels) == 1 for labels in trained),
+        most_of_a_class=max((labels.count(label) for labels in trained for label in labels), default=1),
     )
 
 
-def _look_at(root: Path, labelled: list[LabelledImage]) -> tuple[list[tuple[int, int]], bool]:
-    """Width and height of some of the images, and whether any of them has colour."""
-    sizes, colour = [], False
-    for position in permutation(0, "looked at", len(labelled))[:LOOKED_AT]:
-        image = open_image(root, labelled[position])
+class _Looks(NamedTuple):
+    """What some of the images of a folder look like."""
+
+    sizes: list[tuple[int, int]]
+    """Width and height of each."""
+    colour: bool
+    """Whether any of them has colour."""
+    tone_is_free: bool
+
+
+def _look_at(root: Path, labelled: list[LabelledImage], names: tuple[str, ...]) -> _Looks:
+    """Open some of the images."""
+    sizes, colour, tones, unevenness = [], False, [], []
+    chosen = [labelled[position] for position in permutation(0, "looked at", len(labelled))[:LOOKED_AT]]
+    for item in chosen:
+        image = open_image(root, item)
         sizes.append((image.width, image.height))
-        if image.pixels.ndim == 3 and not colour:
-            colour = bool(np.ptp(image.pixels, axis=2).mean() > GREY_ENOUGH)
-    return sizes, colour
+        pixels = np.repeat(np.atleast_3d(image.pixels), 3, axis=2)[:, :, :3]
+        if image.pixels.ndim == 3:
+            pixels = image.pixels
+            colour = colour or bool(np.ptp(pixels, axis=2).mean() > GREY_ENOUGH)
+        ring = border_ring(pixels)
+        difference = pixels - np.median(ring, axis=0)
+        # Which way objects differ from the background, in each colour: from -1, darker, to 1, lighter.
+        tones.append(difference.sum((0, 1)) / np.maximum(np.abs(difference).sum((0, 1)), 1e-6))
+        most = max(float(np.percentile(np.abs(difference).max(2), 99)), 1e-6)
+        unevenness.append(float(np.median(np.abs(ring - np.median(ring, axis=0)))) / most)
+    counts = count_labels(chosen, names)
+    shown = counts.sum(1) > 0
+    even = bool(shown.any()) and float(np.median(np.array(unevenness)[shown])) < EVEN_BORDER
+    return _Looks(sizes, colour, even and tone_is_free(np.array(tones)[shown], counts[shown]))
+
+
+def tone_is_free(tones: NDArray[np.floating], counts: NDArray[np.floating]) -> bool:
+    """Whether the classes of the objects [images, classes] say nothing about their tones [images, 3].
+
+    Then light or dark, red or green is nothing to learn from, and it is better not shown. Judged by the share of the
+    variance that a linear regression explains beyond what it would by chance; too few images cannot tell.
+    """
+    images, classes = counts.shape
+    spare = images - classes
+    if spare < classes + 10:
+        return False
+    shares = counts / counts.sum(1, keepdims=True)  # of which the last follows from the others
+    inputs = np.concatenate([np.ones((images, 1)), shares[:, :-1]], axis=1)
+    left = tones - inputs @ np.linalg.lstsq(inputs, tones, rcond=None)[0]
+    explained = tones.var(0) - left.var(0) * (images - 1) / spare
+    return bool((explained / np.maximum(tones.var(0), 0.01)).max() < TELLING_TONE)
 
 
 def folder_experiment(
@@ -211,6 +285,7 @@ def folder_experiment(
     """
     summary = folder if isinstance(folder, FolderSummary) else summarise_folder(folder, **settings)
     channels, height, width = summary.image_shape
+    settings = {**settings, "contrast": summary.contrast}
     task = FolderTask.Config(root=summary.root, **settings).fitted_to(summary.image_shape)
     most = max(summary.objects)
     seen = images or 100_000 + 20 * summary.images["train"]
@@ -224,6 +299,14 @@ def folder_experiment(
         over_count=1.0,
         attention_supervision=(1.0, 0.0) if supervised else 0.0,
     )
+    stages: tuple[Stage, ...] = (stage,)
+    # What each class looks like is learnt sooner from single objects; a single class would only learn to say "one".
+    if most > 1 < len(summary.classes) and summary.single >= len(summary.classes):
+        first = replace(
+            stage, images=max(1, seen // 5), lr=4e-3, shampoo_lr=0.015, single_objects=(1.0, 0.0),
+            reconstruction=10.0, attention_supervision=float(supervised),
+        )  # fmt: skip
+        stages = (first, replace(stage, images=seen - seen // 5, warmup_images=0))
     name = Path(summary.root.removeprefix(HUB)).expanduser().resolve().name.strip(".") or "folder"
     return Experiment(
         name=name,
@@ -241,26 +324,59 @@ def folder_experiment(
         task=task,
         # Scores are rounded to counts, so each has to be near its count from both sides.
         loss=LossConfig(normalise_scores=False, over_count_from=0.1),
-        stages=(stage,),
+        stages=stages,
         run=RunConfig(
             report_every_images=max(64, seen // 40),
             validate_every_images=max(64, seen // 20),
-            test_images=0,  # scored in full by the report
+            patience=PATIENCE,
+            precision="auto",
         ),
     )
 
 
-def _plan(experiment: Experiment, processes: int) -> str:
+def cnn_experiment(own: Experiment, summary: FolderSummary, cpu_seconds: float) -> Experiment:
+    """A plain small CNN on the same images as an experiment, for so many CPU seconds."""
+    channels, height, width = own.model.image_shape
+    large = min(height, width) >= 96
+    depth = min(5 if large else 4, min(height, width).bit_length() - 3)
+    model = SmallCNNConfig(
+        channels, height, width, own.model.classes, most=summary.most_of_a_class, objects=summary.answer.objects or 0,
+        widths=((24, 32, 64, 128, 256) if large else (32, 48, 96, 192))[:depth], stride=2 if large else 1,
+    )  # fmt: skip
+    stage = Stage(lr=(4e-3, 0.0), shampoo_lr=0.0, beta2=0.999, ema_decay=0.998, reconstruction=0.0)
+    cnn = replace(own, name=f"{own.name}-cnn", description="A plain small CNN", model=model, stages=(stage,))
+    images = max(stage.batch_size, round(cpu_seconds / seconds_per_image(cnn)))
+    often = {"report_every_images": max(64, images // 40), "validate_every_images": max(64, images // 20)}
+    return replace(
+        cnn,
+        stages=(replace(stage, images=images, warmup_images=min(3_200, images // 10)),),
+        run=replace(own.run, **often, precision="fp32", compile=False),
+    )
+
+
+def _plan(experiment: Experiment, processes: int, compare: bool) -> str:
     """What training will do, and about how long that will take here."""
     model, train_images = experiment.model, len(make_task(experiment.task, "train"))
     minutes = experiment.images * seconds_per_image(experiment) / (processes or cores()) / 60
     augmented = "each time varied anew" if getattr(experiment.task, "augment", False) else "as they are"
-    return (
-        f"  plan     {experiment.images:,} images in {len(experiment.stages)} stage"
-        f"{'s' * (len(experiment.stages) > 1)}: each about {max(1, experiment.images // train_images)} times, "
-        f"{augmented}; {model.glimpses} glimpses;\n"
-        f"           about {_minutes(minutes)} on this machine"
-    )
+    lines = [
+        f"{experiment.images:,} images: each about {max(1, experiment.images // train_images)} times, {augmented}",
+        f"{model.glimpses} glimpses of {model.glimpse_size} × {model.glimpse_size} pixels at each",
+        *(_told(number, stage) for number, stage in enumerate(experiment.stages, 1)),
+        f"about {_minutes(minutes)} on this machine"
+        + ", then at most as long again for a plain CNN to compare with (--no-compare: none)" * compare,
+    ]
+    return "\n".join(f"  {'' if number else 'plan':9}{line}" for number, line in enumerate(lines))
+
+
+def _told(number: int, stage: Stage) -> str:
+    """A stage of the plan in a line."""
+    parts = [f"stage {number}: {stage.images:,} images"]
+    if stage.single_objects not in (0, (0, 0)):
+        parts.append("those of one object more often at first")
+    if stage.attention_supervision not in (0, (0, 0)):
+        parts.append("shown where the objects are")
+    return ", ".join(parts)
 
 
 def _minutes(minutes: float) -> str:
@@ -280,8 +396,12 @@ def seconds_per_image(experiment: Experiment) -> float:
         taken = []
         for _ in range(3):
             started = time.process_time()
-            trace = model(batch.images, attended=experiment.loss.needs_attended)
-            compute_losses(trace, batch, experiment.loss, weights).total.backward()
+            if model.losses is None:
+                trace = model(batch.images, attended=experiment.loss.needs_attended)
+                loss = compute_losses(trace, batch, experiment.loss, weights).total
+            else:
+                loss = model.losses(model(batch.images), batch, weights)[0]
+            loss.backward()
             taken.append(time.process_time() - started)
         return min(taken) / len(batch)
     finally:
@@ -313,7 +433,9 @@ def warn_of_trouble(summary: FolderSummary) -> None:
 
 def copies_across_splits(summary: FolderSummary) -> int:
     """How many validation and test images are also training images, pixel by pixel."""
-    config = FolderTask.Config(root=summary.root, class_names=tuple(summary.classes), augment=False)
+    config = FolderTask.Config(
+        root=summary.root, class_names=tuple(summary.classes), augment=False, contrast=summary.contrast
+    )
     known: set[bytes] = set()
     copies = 0
     for split in SPLITS:

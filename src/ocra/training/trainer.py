@@ -52,6 +52,7 @@ class Progress:
     validation_error: float = math.inf
     best_error: float = math.inf
     best_images: int = 0
+    validations_since_best: int = 0
     seconds: float = 0.0
     cpu_seconds: float = 0.0
 
@@ -108,7 +109,7 @@ class Trainer:
             else:
                 self.save()  # a disk without room for a checkpoint is found out now
             with StopSignals() as signals:
-                while progress.images < self.experiment.images:
+                while progress.images < self.experiment.images and not self.given_up():
                     before = progress.images
                     due = time.monotonic() - self.saved > 60 * settings.checkpoint_minutes
                     stop, save = self.step(signals.caught is not None, due)
@@ -268,19 +269,30 @@ class Trainer:
             + ("" if good is None else f" The last good checkpoint is that of {good:,} images.")
         )
 
+    def given_up(self) -> bool:
+        """Whether validation has shown for long enough that there is nothing more to gain (early stopping)."""
+        patience = self.experiment.run.patience
+        return 0 < patience <= self.progress.validations_since_best
+
     def validate(self) -> None:
-        """Score the averaged weights on the validation split; keep them if they are the best so far."""
+        """Score the averaged weights on the validation split; keep them if none before were clearly better.
+
+        That is the one-standard-error rule: few validation images cannot tell the best weights from later ones, whose
+        learning rate has fallen further.
+        """
         progress, started = self.progress, time.monotonic()
         task = make_task(self.experiment.task, "validation", FIXED_SEED)
         with self.holding(self.flat.average, self.buffers.average):
-            result = self.score(task, np.arange(min(self.experiment.run.validate_images, len(task))))
-            progress.validated_images, progress.validation_error = progress.images, result.exact_error
-            # Of equals the later: few validation images are soon all right, and the rate has fallen since.
-            if result.exact_error <= progress.best_error and self.save_best():
-                progress.best_error, progress.best_images = result.exact_error, progress.images
+            images = min(self.experiment.run.validate_images, len(task))
+            result = self.score(task, np.arange(images))
+            error, before = result.exact_error, progress.best_error
+            progress.validated_images, progress.validation_error = progress.images, error
+            progress.validations_since_best = 0 if error < before else progress.validations_since_best + 1
+            if error <= before + standard_error(before, images) and self.save_best():
+                progress.best_error, progress.best_images = min(error, before), progress.images
         figures = {
             "cpu_seconds": progress.cpu_seconds,
-            "validation_error": result.exact_error,
+            "validation_error": error,
             "validation_object_error": result.object_error,
             "silent_glimpses": result.silent_glimpses,
         }
@@ -463,6 +475,12 @@ class Trainer:
         """CPU seconds of this process since the last call."""
         last, self.cpu = self.cpu, time.process_time()
         return self.cpu - last
+
+
+def standard_error(error: float, images: int) -> float:
+    """Of an error measured on so many images; none at all does not mean that there will never be one."""
+    share = (min(error, 1.0) * images + 1) / (images + 1)
+    return max(math.sqrt(share * (1 - share) / images), 1 / images)
 
 
 def _told(test: ErrorCounter | None) -> str:
