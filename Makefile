@@ -6,7 +6,7 @@ INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint c
 # One thread for each test process: two of them share two cores best that way.
 TEST_ENV := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 
-.PHONY: help demo test check format bench build wheel-test clean
+.PHONY: help demo test check format bench docs notebooks build wheel-test clean
 
 help:
 	@echo "make demo        recognise digits with shipped weights; writes demo/"
@@ -14,6 +14,8 @@ help:
 	@echo "make check       ruff and mypy"
 	@echo "make format      let ruff lay out the code"
 	@echo "make bench       measure speed and memory on this machine"
+	@echo "make docs        build the documentation site in build/site"
+	@echo "make notebooks   run the tutorials of docs/tutorials and keep what they show"
 	@echo "make build       write the wheel and the source archive to dist/"
 	@echo "make wheel-test  install that wheel into an empty environment elsewhere and use it"
 	@echo "make clean       remove the environment and everything that was built"
@@ -36,6 +38,13 @@ format: $(VENV)/.all
 bench: $(VENV)/.core
 	$(BIN)/ocra bench --scaling $(ARGS)
 
+docs: $(VENV)/.all
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	@echo "The site is in build/site; open build/site/index.html."
+
+notebooks: $(VENV)/.all
+	$(BIN)/jupytext --quiet --set-kernel python3 --to ipynb --execute docs/tutorials/*.py
+
 build: $(VENV)/.all
 	rm -rf build dist
 	$(BIN)/python -m build --outdir dist .
@@ -54,5 +63,5 @@ $(VENV)/.core: pyproject.toml constraints.txt
 
 $(VENV)/.all: $(VENV)/.core
 	@echo "Installing what the tests need (once) ..."
-	@$(INSTALL) --editable ".[app,track,hub,ray,dev]"
+	@$(INSTALL) --editable ".[app,track,hub,ray,docs,dev]"
 	@touch $@

@@ -6,6 +6,8 @@ import io
 import json
 import re
 import shlex
+import subprocess
+import sys
 from functools import cache
 from pathlib import Path
 
@@ -175,3 +177,22 @@ def test_recorded_results_are_valid_json_without_machine_paths() -> None:
         text = path.read_text("utf-8")
         json.loads(text)
         assert not re.search(r'"/(home|root|tmp|work)/', text), path.name
+
+
+def test_the_documentation_site_builds_with_all_links_whole(tmp_path, monkeypatch) -> None:
+    pytest.importorskip("mkdocs", reason="mkdocs is not installed (extra docs)")
+    monkeypatch.setenv("NO_MKDOCS_2_WARNING", "1")
+    command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "--site-dir", str(tmp_path)]
+    built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert built.returncode == 0, built.stderr
+    api = (tmp_path / "api.html").read_text("utf-8")
+    for name in ("OCRA", "predict", "evaluate", "Trace", "Stage", "Scenes"):
+        assert re.search(rf'id="ocra\.[\w.]*\b{name}"', api), name
+    pages = [page.read_text("utf-8") for page in tmp_path.rglob("*.html")]
+    fetched = {
+        url for page in pages for url in re.findall(r'<(?:script|img)[^>]* src="(https?://[^"]+)', page)
+    }
+    fetched |= {
+        url for page in pages for url in re.findall(r'<link[^>]*rel="stylesheet"[^>]*href="(http[^"]+)', page)
+    }
+    assert not fetched, "the site is to be read without a network"
