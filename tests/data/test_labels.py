@@ -186,6 +186,46 @@ def test_a_data_set_of_the_hub_is_read(tmp_path: Path, monkeypatch: pytest.Monke
     assert task.batch([0]).counts.tolist() == [[0, 1]]
 
 
+def png(tone: int) -> dict[str, Any]:
+    """An image as a row of a Hugging Face data set holds it."""
+    content = io.BytesIO()
+    Image.fromarray(np.full((20, 30), tone, dtype=np.uint8)).save(content, "PNG")
+    return {"bytes": content.getvalue(), "path": None}
+
+
+@pytest.mark.parametrize("column", ["label", "labels", "objects"])
+def test_a_data_set_saved_by_the_real_library_is_read(tmp_path: Path, column: str) -> None:
+    datasets = pytest.importorskip("datasets")
+    names = datasets.ClassLabel(names=["cat", "dog"])
+    kind, values = {
+        "label": (names, [1, 0]),
+        "labels": (datasets.Sequence(names), [[1, 1], []]),
+        "objects": (
+            datasets.Sequence(
+                {"category": names, "bbox": datasets.Sequence(datasets.Value("float32"), length=4)}
+            ),
+            [{"category": [1, 1], "bbox": [[1, 2, 3, 4], [5, 6, 7, 8]]}, {"category": [], "bbox": []}],
+        ),
+    }[column]
+    rows = {"image": [png(40), png(90)], column: values}
+    made = datasets.Dataset.from_dict(
+        rows, features=datasets.Features({"image": datasets.Image(), column: kind})
+    )
+    datasets.DatasetDict({"train": made, "test": made}).save_to_disk(tmp_path / "saved")
+    found = [image for image in read_labels(f"hf:{tmp_path / 'saved'}") if image.split == "test"]
+    expected = [("dog",), ("cat",)] if column == "label" else [("dog", "dog"), ()]
+    assert [image.labels for image in found] == expected
+    assert found[0].boxes == (((1, 2, 3, 4), (5, 6, 7, 8)) if column == "objects" else None)
+    task = FolderTask(root=f"hf:{tmp_path / 'saved'}", split="test", height=20, width=30)
+    assert (255 * task.batch([0, 1]).images.mean((1, 2, 3))).round().tolist() == [40, 90]
+
+
+def test_a_folder_that_is_no_data_set_of_the_hub_is_refused(tmp_path: Path) -> None:
+    pytest.importorskip("datasets")
+    with pytest.raises(OcraError, match=r"data set .* cannot be opened"):
+        read_labels(f"hf:{tmp_path}")
+
+
 def test_without_the_package_the_hub_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(UsageError, match="pip install datasets"):

@@ -117,6 +117,15 @@ def test_the_background_is_removed_unless_the_tone_tells_the_class(tmp_path: Pat
     assert not summarise_folder(tmp_path / "either", contrast=False).contrast
 
 
+def test_the_network_is_shown_objects_that_stand_out_if_there_are_several(tmp_path: Path) -> None:
+    alone = folder_experiment(draw_discs(tmp_path / "discs", {"sun": [250], "moon": [250]}))
+    assert alone.stages[0].attention_supervision == 0.0
+    summary = replace(summarise_folder(tmp_path / "discs"), objects={1: 40, 2: 40})
+    assert summary.found == 1.0 and "found in 100% of the images" in str(summary)
+    several = folder_experiment(summary)
+    assert several.task.to_dict()["find_objects"] and several.stages[-1].attention_supervision == (2.0, 0.0)
+
+
 def test_an_image_without_a_background_is_left_as_it_is(tmp_path: Path) -> None:
     assert not summarise_folder(write_folder(tmp_path, ["cat", "dog"] * 20)).contrast
 
@@ -215,6 +224,12 @@ def test_classes_with_few_images_are_named(tmp_path: Path) -> None:
         warn_of_trouble(summary)
 
 
+def test_few_images_to_test_with_are_told(tmp_path: Path) -> None:
+    summary = summarise_folder(write_folder(tmp_path, ["cat", "dog"] * 50))
+    with pytest.warns(UserWarning, match="for validation and .* for test: an error on so few images"):
+        warn_of_trouble(summary)
+
+
 def test_copies_of_training_images_are_told(tmp_path: Path) -> None:
     different = summarise_folder(write_folder(tmp_path / "different", ["cat", "dog"] * 10))
     assert copies_across_splits(different) == 0
@@ -224,8 +239,11 @@ def test_copies_of_training_images_are_told(tmp_path: Path) -> None:
         warn_of_trouble(same)
 
 
-def test_an_unreadable_image_is_named(tmp_path: Path) -> None:
+def test_unreadable_images_are_named_all_at_once(tmp_path: Path) -> None:
     root = write_folder(tmp_path, ["cat", "dog"] * 5)
-    (root / "3.png").write_bytes(b"\x89PNG broken")
-    with pytest.raises(OcraError, match=r"labels\.csv line 5: 3\.png is not an image"):
+    for number in (3, 4):
+        (root / f"{number}.png").write_bytes(b"\x89PNG broken")
+    with pytest.raises(OcraError) as refused:
         summarise_folder(root)
+    for number in (3, 4):
+        assert f"labels.csv line {number + 2}: {number}.png is not an image" in str(refused.value)

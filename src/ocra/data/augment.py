@@ -92,15 +92,16 @@ def move_boxes(
     return np.concatenate([low, high - low], axis=-1).astype(np.float32)
 
 
-def relight(images: Tensor, levels: NDArray[np.float32], bits: Bits) -> Tensor:
+def relight(images: Tensor, levels: NDArray[np.float32], bits: Bits, brightness_range: float = 0.3) -> Tensor:
     """Images [batch, channels, height, width] in [0, 1] with random contrast, brightness and noise.
 
-    `levels` [batch, 2] are the mean and the standard deviation of each image's values.
+    `levels` [batch, 2] are the tone of each image that contrast does not change, usually its mean, and the standard
+    deviation of its values.
     """
     chance = uniforms(bits[:, :3]).astype(np.float32)
     contrast, brightness, noise = torch.from_numpy(chance).T[:, :, None, None, None]
     mean, spread = torch.from_numpy(levels).T[:, :, None, None, None]
-    level = mean + 0.3 * (brightness - 0.5)
+    level = mean + brightness_range * (brightness - 0.5)
     images = (images - mean) * (0.5 + 0.8 * contrast) + level
     # In proportion to the image's own contrast, or faint numbers would drown.
     images += 0.25 * spread * noise * _noise(bits[:, 3:5], *images.shape[2:])

@@ -250,7 +250,10 @@ def _read_hub(name: str) -> Iterator[LabelledImage]:
         raise UsageError(
             "Data sets of Hugging Face need the package datasets: pip install datasets."
         ) from None
-    opened = datasets.load_from_disk(name) if Path(name).is_dir() else datasets.load_dataset(name)
+    try:
+        opened = datasets.load_from_disk(name) if Path(name).is_dir() else datasets.load_dataset(name)
+    except Exception as error:  # of many kinds: no such data set, no network, no right to see it
+        raise OcraError(f"The Hugging Face data set {name} cannot be opened: {error}") from error
     parts = opened if hasattr(opened, "keys") else {"": opened}
     for part, rows in parts.items():
         split = _SPLIT_OF.get(str(part).lower(), "")

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from ocra.baselines import SmallCNNConfig
 from ocra.config import AnswerRule, ModelConfig
-from ocra.data.folder import FolderTask, count_labels, names_of, open_image, rule_of
+from ocra.data.folder import FolderTask, count_labels, find_objects, names_of, open_images, rule_of
 from ocra.data.labels import HUB, LabelledImage, read_labels
 from ocra.data.random import permutation
 from ocra.data.task import SPLITS, make_task
@@ -28,7 +28,7 @@ from ocra.errors import OcraError
 from ocra.evaluation import Evaluation, evaluate
 from ocra.experiment import Experiment, RunConfig, Stage
 from ocra.files import cores
-from ocra.images.fitting import border_ring
+from ocra.images.fitting import border_ring, contrast_with_border, fit_pixels
 from ocra.losses import MOST_OBJECTS, LossConfig, compute_losses
 from ocra.training.checkpoint import fresh_path
 from ocra.training.init import build_model
@@ -44,13 +44,17 @@ GREY_ENOUGH = 0.02
 """Difference between the channels of an image, as a mean over its pixels, up to which it counts as grey."""
 EVEN_BORDER = 0.25
 """An image has a background if the tones along its border differ by less than this share of what differs most."""
+SEEN_SMALL = (64, 64)
+"""Height and width in which pieces that stand out are looked for."""
+FOUND_OFTEN = 0.4
+"""They show where to look if there are as many as labels in this share of the images."""
 TELLING_TONE = 0.1
 """Share of the variance of objects' tones that their classes may explain before the tone counts as theirs."""
 MOST_GLIMPSES = 10
 PATIENCE = 8
 """Validations, of twenty, without a lower error that end a run."""
 FEW_IMAGES = 20
-"""A class that fewer training images show is worth a warning."""
+"""A class with fewer objects in training, or fewer images to validate or test with, is worth a warning."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +80,8 @@ class FolderSummary:
     """Whether images are shown as the difference from their background, see `tone_is_free`."""
     boxes: bool
     """Whether it is known where the objects are."""
+    found: float
+    """Share of the images with objects in which as many pieces stand out from the background, see `find_objects`."""
     single: int
     """Training images with one object."""
     most_of_a_class: int
@@ -101,6 +107,8 @@ class FolderSummary:
         }
         if self.boxes:
             lines["places"] = "known from boxes: shown to the network at first"
+        elif self.found >= FOUND_OFTEN:
+            lines["places"] = f"found in {self.found:.0%} of the images: shown to the network at first"
         return "\n".join([f"Images of {self.root}", *(f"  {name:9}{text}" for name, text in lines.items())])
 
 
@@ -196,7 +204,7 @@ def summarise_folder(root: str | Path, **settings: Any) -> FolderSummary:
             f"All images of {root} have the same labels ({what}), so there is nothing to tell apart. Add images of "
             "another class, or some that show nothing (no labels)."
         )
-    sizes, colour, free = _look_at(Path(root).expanduser(), labelled, names)
+    sizes, colour, free, found = _look_at(Path(root).expanduser(), labelled, names)
     contrast = free if settings.get("contrast") is None else settings["contrast"]
     scale = min(1.0, LARGEST_SIDE / max(max(size) for size in sizes))
     width, height = (max(SMALLEST_SIDE, round(scale * max(side))) for side in zip(*sizes, strict=True))
@@ -220,6 +228,7 @@ def summarise_folder(root: str | Path, **settings: Any) -> FolderSummary:
         colour=colour,
         contrast=contrast,
         boxes=all(image.boxes is not None for image in labelled),
+        found=found if contrast else 0.0,
         single=sum(len(labels) == 1 for labels in trained),
         most_of_a_class=max((labels.count(label) for labels in trained for label in labels), default=1),
     )
@@ -233,14 +242,15 @@ class _Looks(NamedTuple):
     colour: bool
     """Whether any of them has colour."""
     tone_is_free: bool
+    found: float
+    """Share of those with objects in which as many pieces stand out from the background."""
 
 
 def _look_at(root: Path, labelled: list[LabelledImage], names: tuple[str, ...]) -> _Looks:
     """Open some of the images."""
-    sizes, colour, tones, unevenness = [], False, [], []
+    sizes, colour, tones, unevenness, small = [], False, [], [], []
     chosen = [labelled[position] for position in permutation(0, "looked at", len(labelled))[:LOOKED_AT]]
-    for item in chosen:
-        image = open_image(root, item)
+    for image in open_images(root, chosen):
         sizes.append((image.width, image.height))
         pixels = np.repeat(np.atleast_3d(image.pixels), 3, axis=2)[:, :, :3]
         if image.pixels.ndim == 3:
@@ -252,10 +262,15 @@ def _look_at(root: Path, labelled: list[LabelledImage], names: tuple[str, ...]) 
         tones.append(difference.sum((0, 1)) / np.maximum(np.abs(difference).sum((0, 1)), 1e-6))
         most = max(float(np.percentile(np.abs(difference).max(2), 99)), 1e-6)
         unevenness.append(float(np.median(np.abs(ring - np.median(ring, axis=0)))) / most)
+        small.append(fit_pixels(contrast_with_border(pixels, 1), (1, *SEEN_SMALL)))
     counts = count_labels(chosen, names)
     shown = counts.sum(1) > 0
     even = bool(shown.any()) and float(np.median(np.array(unevenness)[shown])) < EVEN_BORDER
-    return _Looks(sizes, colour, even and tone_is_free(np.array(tones)[shown], counts[shown]))
+    if not even:
+        return _Looks(sizes, colour, False, 0.0)
+    _, pieces = find_objects(np.stack(small)[shown], counts[shown])
+    free = tone_is_free(np.array(tones)[shown], counts[shown])
+    return _Looks(sizes, colour, free, float((pieces >= 0).any(1).mean()))
 
 
 def tone_is_free(tones: NDArray[np.floating], counts: NDArray[np.floating]) -> bool:
@@ -285,11 +300,13 @@ def folder_experiment(
     """
     summary = folder if isinstance(folder, FolderSummary) else summarise_folder(folder, **settings)
     channels, height, width = summary.image_shape
-    settings = {**settings, "contrast": summary.contrast}
-    task = FolderTask.Config(root=summary.root, **settings).fitted_to(summary.image_shape)
     most = max(summary.objects)
+    # Windows that nothing pulls to the objects stay wide: with several in an image, the answer alone hardly moves them.
+    supervised = 1 < most <= MOST_OBJECTS and (summary.boxes or summary.found >= FOUND_OFTEN)
+    found = {"find_objects": supervised and not summary.boxes}
+    settings = {**found, **settings, "contrast": summary.contrast}
+    task = FolderTask.Config(root=summary.root, **settings).fitted_to(summary.image_shape)
     seen = images or 100_000 + 20 * summary.images["train"]
-    supervised = summary.boxes and 0 < most <= MOST_OBJECTS
     stage = Stage(
         seen,
         warmup_images=min(3_200, seen // 10),
@@ -297,14 +314,14 @@ def folder_experiment(
         reconstruction=(10.0, 1.0),
         cross_entropy=0.5,
         over_count=1.0,
-        attention_supervision=(1.0, 0.0) if supervised else 0.0,
+        attention_supervision=(2.0, 0.0) if supervised else 0.0,
     )
     stages: tuple[Stage, ...] = (stage,)
     # What each class looks like is learnt sooner from single objects; a single class would only learn to say "one".
     if most > 1 < len(summary.classes) and summary.single >= len(summary.classes):
         first = replace(
             stage, images=max(1, seen // 5), lr=4e-3, shampoo_lr=0.015, single_objects=(1.0, 0.0),
-            reconstruction=10.0, attention_supervision=float(supervised),
+            reconstruction=10.0, attention_supervision=2.0 if supervised else 0.0,
         )  # fmt: skip
         stages = (first, replace(stage, images=seen - seen // 5, warmup_images=0))
     name = Path(summary.root.removeprefix(HUB)).expanduser().resolve().name.strip(".") or "folder"
@@ -359,8 +376,10 @@ def _plan(experiment: Experiment, processes: int, compare: bool) -> str:
     model, train_images = experiment.model, len(make_task(experiment.task, "train"))
     minutes = experiment.images * seconds_per_image(experiment) / (processes or cores()) / 60
     augmented = "each time varied anew" if getattr(experiment.task, "augment", False) else "as they are"
+    times = experiment.images / train_images
+    often = f"each about {times:.0f} times" if times >= 1.5 else "each about once"
     lines = [
-        f"{experiment.images:,} images: each about {max(1, experiment.images // train_images)} times, {augmented}",
+        f"{experiment.images:,} images: {often}, {augmented}",
         f"{model.glimpses} glimpses of {model.glimpse_size} × {model.glimpse_size} pixels at each",
         *(_told(number, stage) for number, stage in enumerate(experiment.stages, 1)),
         f"about {_minutes(minutes)} on this machine"
@@ -417,6 +436,9 @@ def warn_of_trouble(summary: FolderSummary) -> None:
             f"Training has fewer than {FEW_IMAGES} objects of {names}; more images would help most.",
             stacklevel=3,
         )
+    if held := [split for split in ("validation", "test") if summary.images[split] < FEW_IMAGES]:
+        numbers = " and ".join(f"{summary.images[split]} for {split}" for split in held)
+        warnings.warn(f"There are only {numbers}: an error on so few images says little.", stacklevel=3)
     if max(summary.objects) >= MOST_GLIMPSES and summary.answer.repeats:
         warnings.warn(
             f"Some images show {max(summary.objects)} objects; the network counts up to about {MOST_GLIMPSES - 1}.",
