@@ -28,6 +28,8 @@ PAGE = HERE.parent / "docs" / "own-images.md"
 
 FINE = 4
 """Pixels that are drawn along one of the image's, for smooth edges."""
+RECIPE = 2
+"""Raised when the recipe for folders changes, so that the page can tell what it was that made a figure."""
 TEST_IMAGES = 1_000
 TEST_SEED = 3_000
 """No folder for training is drawn from it, and the recipe was not chosen by its images (seeds 100, 1,000 and 2,000)."""
@@ -183,6 +185,7 @@ def run_one(
         "seed": seed,
         "images": result.summary["images"],
         "shortened": images is not None,
+        "recipe": RECIPE,
         "cpu_seconds": round(result.summary["cpu_seconds"]),
         "n": test.figures["n"],
         **{figure: round(test.figures[figure], 4) for figure in figures},
@@ -213,7 +216,8 @@ def page(runs: list[dict[str, Any]]) -> str:
                 f"{misses / objects:.1%}",
                 f"{false_alarms / objects:.1%}",
                 f"{sum(run['d_prime'] for run in own) / len(own):.2f}",
-                f"{own[0]['images']:,}{' (shortened)' if own[0]['shortened'] else ''}",
+                f"{own[0]['images']:,}{' (shortened)' if own[0]['shortened'] else ''}"
+                + (" (an earlier recipe)" if own[0].get("recipe", 1) != RECIPE else ""),
                 f"{sum(run['cpu_seconds'] for run in own) / len(own):.0f}",
             ]
         about = f"`{name}`: {kind.about}; {kind.images:,} images of {kind.size}×{kind.size}"
@@ -224,17 +228,48 @@ def page(runs: list[dict[str, Any]]) -> str:
 PAGE_TEXT = """\
 <!-- Written by benchmarks/own_images.py; do not edit. -->
 
-# Training on your own images: figures
+# Training on your own images
+
+## The first time
+
+Put your images into a folder, with a file `labels.csv` that says what is in each: names separated by spaces, one
+twice if there are two of it, nothing if the image shows nothing.
+
+```
+file,labels
+1.png,ring star
+2.png,star star
+3.png,
+```
+
+```sh
+ocra train my-images                                    # into runs/my-images
+ocra predict new.png --weights runs/my-images
+ocra look --weights runs/my-images --out looks.png      # where it looked, glimpse by glimpse
+```
+
+`python examples/train_own_folder.py runs/first` draws such a folder and trains on it. Training begins with a summary
+(images in each split, classes, objects in an image, size, colour, whether places are known) and a plan (images to
+see, glimpses, stages, minutes on this machine), and ends with a report on images that were held out. Nothing has to
+be set; what the recipe is, every other format (a folder for each class, COCO with boxes, Hugging Face) and all
+options are in [tasks.md](tasks.md#your-own-images).
+
+If the error is high, in this order: read the warnings (few images of a class, copies across splits); look at the
+objects by number, because many objects in an image need more images; give boxes (COCO), which show the network where
+to look; train longer (`--images 5e5`). If the plain CNN that is reported beside does better, use that:
+`runs/my-images/cnn` is a network like any other, for `ocra predict` too.
+
+## What was measured
 
 Four kinds of folders are drawn from a seed and trained by `ocra train FOLDER` with nothing set but the seed. Exact
-error is the share of {test_images:,} further images, which no run has seen, with anything wrong in the answer: a class
-missed, named wrongly or counted wrongly. Of a folder's own images 80 % are trained on. Beside it the exact error of a
-plain small CNN on the same images, trained for the same CPU time. Misses and false alarms are shares of the objects.
-How to train on your own is in [tasks.md](tasks.md#your-own-images).
+error is the share of {test_images:,} further images, which no run has seen, with anything wrong in the answer: a
+class missed, named wrongly or counted wrongly. Of a folder's own images 80 % are trained on. Beside it the exact
+error of a plain small CNN on the same images, trained for the same CPU time. Misses and false alarms are shares of
+the objects.
 
 `python benchmarks/own_images.py KIND --seeds 0` makes a run again;
-[own-images.json](../benchmarks/results/own-images.json) holds every run. A dash stands for runs that are not made yet;
-[the notebook](notebook.md) has shorter ones.
+[own-images.json](../benchmarks/results/own-images.json) holds every run. A dash stands for runs that are not made
+yet; [the notebook](notebook.md) has shorter ones, and what was tried.
 
 | folder | target | exact error | by seed | small CNN | misses | false alarms | d′ | images trained on | CPU seconds |
 |---|---|---|---|---|---|---|---|---|---|
