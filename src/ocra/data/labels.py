@@ -245,7 +245,7 @@ def _read_coco(root: Path, path: Path) -> list[LabelledImage]:
 def _read_hub(name: str) -> Iterator[LabelledImage]:
     """A Hugging Face data set, saved in a folder or by its name: a column of images, one of labels or of objects."""
     try:
-        import datasets  # type: ignore[import-not-found, unused-ignore]
+        import datasets  # type: ignore[import-not-found, import-untyped, unused-ignore]
     except ImportError:
         raise UsageError(
             "Data sets of Hugging Face need the package datasets: pip install datasets."
