@@ -6,7 +6,7 @@ import importlib.util
 import os
 import shutil
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +76,15 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     for reason, count in sorted(reasons.items()):
         text = reason.removeprefix("needs ")
         terminalreporter.write_line(f"skipped: {count} {'test needs' if count == 1 else 'tests need'} {text}")
+
+
+@pytest.fixture(scope="module")
+def one_thread() -> Iterator[None]:
+    """All tests of the module compute in one thread, which is faster for models this small."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="session")

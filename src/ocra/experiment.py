@@ -41,7 +41,7 @@ class Stage:
     warmup_images: int = 0
     """Images at the start of the stage over which the learning rates rise from zero."""
     attention_lr_mult: float = 1.0
-    """Learning rate of the two attention layers, relative to the others'."""
+    """Learning rate of what chooses where to look (OCRA: the two attention layers), relative to the others'."""
     beta2: float = 0.99
     """Adam's β₂."""
     grad_clip: float = 10.0

@@ -178,15 +178,15 @@ _BASELINE_ROWS = (
     ),
     _baseline(
         "ram-cluttered", "Baseline: RAM (Mnih et al. 2014)", "9", RAMConfig(), CLUTTERED,
-        1e-3, Stage(5_000_000, reconstruction=0.0, grad_clip=1.0),
+        1e-3, Stage(5_000_000, reconstruction=0.0, grad_clip=1.0, attention_lr_mult=0.1),
     ),
     _baseline(
         "dram-cluttered", "Baseline: DRAM (Ba et al. 2015)", "5", DRAMConfig(), CLUTTERED,
-        3e-4, Stage(1_000_000, reconstruction=0.0, grad_clip=1.0),
+        3e-4, Stage(1_000_000, reconstruction=0.0, grad_clip=1.0, attention_lr_mult=0.1),
     ),
     _baseline(
         "dram-no-context-cluttered", "Baseline: DRAM without its context network", "7", DRAMConfig(context=False),
-        CLUTTERED, 3e-4, Stage(1_000_000, reconstruction=0.0, grad_clip=1.0),
+        CLUTTERED, 3e-4, Stage(1_000_000, reconstruction=0.0, grad_clip=1.0, attention_lr_mult=0.1),
     ),
 )  # fmt: skip
 

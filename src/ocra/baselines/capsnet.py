@@ -68,6 +68,7 @@ class CapsNet(Network, kind="capsnet"):
     Config = CapsNetConfig
     config: CapsNetConfig
     needs_annotations = True
+    supports_bf16 = True
 
     def __init__(self, config: CapsNetConfig | None = None) -> None:
         config = config or CapsNetConfig()
@@ -92,7 +93,10 @@ class CapsNet(Network, kind="capsnet"):
         In training nothing is drawn, for `losses` draws the digits that are there.
         """
         passes = self.config.routings if routings is None else how_often("routings", routings)
-        maps = self.primary(F.relu(self.convolution(images)))  # [batch, channels · size, rows, columns]
+        with self.mixed_precision():
+            maps = self.primary(
+                F.relu(self.convolution(images))
+            ).float()  # [batch, channels · size, rows, columns]
         maps = maps.unflatten(1, (self.config.primary_channels, self.config.primary_size))
         primary, _ = squash(maps.movedim(2, -1).flatten(1, 3))  # [batch, capsules, size]
         capsules, lengths = softmax_routing(self.digits.predictions(primary), passes)
@@ -132,10 +136,13 @@ def softmax_routing(predictions: Tensor, routings: int) -> tuple[Tensor, Tensor]
     Returns the digit capsules v [batch, digits, size] and their lengths [batch, digits]. Gradients flow through all
     iterations.
     """
-    logits = predictions.new_zeros(predictions.shape[:3])  # b
+    votes = predictions.transpose(
+        1, 2
+    ).contiguous()  # [batch, digits, primary, size]: sums are matrix products
+    logits = votes.new_zeros(votes.shape[:3])  # b
     for iteration in range(routings):
-        couplings = logits.softmax(2)  # c_i = softmax(b_i): what each primary capsule sends adds up to 1
-        capsules, lengths = squash((couplings[..., None] * predictions).sum(1))
+        couplings = logits.softmax(1)  # c_i = softmax(b_i): what each primary capsule sends adds up to 1
+        capsules, lengths = squash((couplings[:, :, None] @ votes)[:, :, 0])
         if iteration < routings - 1:
-            logits = logits + (predictions * capsules[:, None]).sum(3)
+            logits = logits + (votes @ capsules[..., None])[..., 0]
     return capsules, lengths

@@ -61,6 +61,7 @@ class CountNetwork(Network):
     """What both networks share: from images to logits, scores and the loss."""
 
     config: CountConfig
+    supports_bf16 = True
 
     def logits(self, images: Tensor) -> Tensor:
         """Outputs [batch, classes · most] for images [batch, channels, height, width]."""
@@ -68,7 +69,9 @@ class CountNetwork(Network):
 
     def forward(self, images: Tensor, *, record: bool = False) -> CountedTrace:
         """Look at the whole of images [batch, channels, height, width], once."""
-        logits = self.logits(images).unflatten(1, (self.config.classes, self.config.most))
+        with self.mixed_precision():
+            logits = self.logits(images).float()
+        logits = logits.unflatten(1, (self.config.classes, self.config.most))
         scores = count_scores(logits.detach().sigmoid(), self.config.objects)
         return CountedTrace(**one_look(images, scores), logits=logits)
 

@@ -212,12 +212,16 @@ class HardAttention(Network):
         return (place.clamp(-1, 1) + 1) / 2 * span - 0.5
 
     def losses(self, trace: HardTrace, batch: Batch, weights: LossWeights) -> ReinforceLosses:
-        """Cross-entropy of the answer; REINFORCE, with a reward of 1 for a right answer, for the places."""
+        """Cross-entropy of the answer; REINFORCE for the places.
+
+        The reward is the probability of the right answer: what a reward of 1 for a right answer, drawn from the
+        softmax, is on average. It says more than one draw, above all while nearly all answers are wrong.
+        """
         assert trace.logits is not None and trace.log_probabilities is not None and trace.values is not None
         right = (batch.counts[:, None] == self.answers).all(2)  # [batch, answers]
         known = right.any(1)  # not so for images of another number of objects
-        entropy = -(trace.logits.log_softmax(1) * right).sum(1).mean()
-        reward = right.gather(1, trace.logits.argmax(1, keepdim=True))[:, 0].to(entropy.dtype)
+        log_right = (trace.logits.log_softmax(1) * right).sum(1)
+        entropy, reward = -log_right.mean(), log_right.detach().exp()
         policy, value = (
             (part * known).mean() for part in reinforce(trace.log_probabilities, reward, trace.values)
         )
@@ -239,6 +243,7 @@ class RAM(HardAttention, kind="ram"):
     """Mnih et al. 2014: a fully connected glimpse network and a core of ReLU units."""
 
     Config = RAMConfig
+    attention_layers = ("location.",)
 
     def __init__(self, config: RAMConfig | None = None) -> None:
         config = config or RAMConfig()
@@ -274,6 +279,8 @@ class DRAM(HardAttention, kind="dram"):
 
     Config = DRAMConfig
     config: DRAMConfig
+    attention_layers = ("location.", "plan.", "context.")
+    supports_bf16 = True
 
     def __init__(self, config: DRAMConfig | None = None) -> None:
         config = config or DRAMConfig()
@@ -301,9 +308,10 @@ class DRAM(HardAttention, kind="dram"):
 
     def start(self, images: Tensor) -> Any:
         zeros = images.new_zeros(len(images), self.config.hidden)
-        context = (
-            self.context(F.adaptive_avg_pool2d(images, self.coarse[1:])) if self.config.context else zeros
-        )
+        context = zeros
+        if self.config.context:
+            with self.mixed_precision():
+                context = self.context(F.adaptive_avg_pool2d(images, self.coarse[1:])).float()
         return (zeros, zeros), (context, zeros)
 
     def choose(self, state: Any) -> tuple[Tensor, Tensor]:
@@ -311,7 +319,9 @@ class DRAM(HardAttention, kind="dram"):
         return self.location(planned).tanh(), self.value(planned.detach())[:, 0]
 
     def take_in(self, glimpse: Tensor, place: Tensor, state: Any) -> Any:
-        features = F.relu(self.what(glimpse)) * F.relu(self.where(place))
+        with self.mixed_precision():
+            what = self.what(glimpse).float()
+        features = F.relu(what) * F.relu(self.where(place))
         recognised = self.recognise(features, state[0])
         # As in RAM, what recognises learns from the answer alone, and what plans from the reward alone.
         return recognised, self.plan(recognised[0].detach(), state[1])
@@ -331,12 +341,20 @@ def _location(hidden: int) -> nn.Linear:
 def _convolutions(
     shape: tuple[int, int, int], filters: tuple[int, int, int], stride: int, features: int
 ) -> nn.Sequential:
-    """Three convolutions, the later ones with this stride, without pooling, and a fully connected layer."""
+    """Three convolutions, the later ones with this stride, without pooling, and a fully connected layer.
+
+    What comes out varies as much as what goes in (He et al. 2015): by PyTorch's own choice little is left of it.
+    """
     (channels, *sides), (first, second, third) = shape, filters
     rows, columns = ((((side - 4 - 3) // stride + 1) - 3) // stride + 1 for side in sides)
-    return nn.Sequential(
+    layers = nn.Sequential(
         nn.Conv2d(channels, first, 5), nn.ReLU(),
         nn.Conv2d(first, second, 3, stride), nn.ReLU(),
         nn.Conv2d(second, third, 3, stride), nn.ReLU(),
         nn.Flatten(), nn.Linear(third * rows * columns, features),
     )  # fmt: skip
+    for layer in layers:
+        if isinstance(layer, nn.Conv2d | nn.Linear):
+            nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
+            nn.init.zeros_(layer.bias)  # type: ignore[arg-type]
+    return layers

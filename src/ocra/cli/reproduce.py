@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from functools import cache
 from pathlib import Path
 from typing import Literal
 
 from ocra.cli.main import parse
 from ocra.errors import UsageError
-from ocra.presets import preset
 from ocra.reproduce import runner
-from ocra.reproduce.baselines import PAGE, planned_baselines, write_baselines
+from ocra.reproduce.baselines import (
+    PAGE,
+    SHORT_MINUTES,
+    Measurements,
+    planned_baselines,
+    test_runs,
+    write_baselines,
+)
 from ocra.reproduce.records import read_records
 from ocra.reproduce.release import write_pages
 
@@ -24,6 +29,7 @@ def reproduce(
     recipe: Literal["default", "paper"] = "default",
     images: int | None = None,
     budget: str | None = None,
+    cpu_minutes: float = 60.0,
     runs: Path = Path("runs"),
     results: Path = RESULTS,
     out: Path = Path("docs"),
@@ -43,7 +49,7 @@ def reproduce(
 
     ocra reproduce ablations --budget 2h --seeds 1
 
-    ocra reproduce baselines --budget 27h --seeds 1 2 3
+    ocra reproduce baselines --cpu-minutes 60 --seeds 1 2 3
 
     Args:
         table: Which table of the paper, or all of them; or OCRA and the baselines at equal CPU time.
@@ -51,7 +57,8 @@ def reproduce(
         recipe: Our recipe of training, or the paper's.
         images: Images each run sees, in place of the preset's number; 5e6 may be written.
         budget: Time for all runs one after the other, such as 2h or 90m: the machine's speed is measured, and
-            all rows of a table get the same number of images; baselines all get the same time.
+            all rows of a table get the same number of images.
+        cpu_minutes: For baselines: CPU time of each run, whatever the clock says; its speed is measured first.
         runs: Where the folders of the runs are.
         results: Where runs are recorded.
         out: Folder of the pages results.md and runs.md; plots go to plots/ in it.
@@ -63,10 +70,10 @@ def reproduce(
     """
 
     if table == "baselines":
-        results = (
-            results / "baselines" if results == RESULTS else results
-        )  # apart from those of the paper's tables
-        return _reproduce_baselines(seeds, budget, runs, results, out, tables_only, processes or 1, quiet)
+        if budget is not None or images is not None:
+            raise UsageError("The baselines get equal CPU time: give --cpu-minutes for each run.")
+        results = results / "baselines"  # apart from those of the paper's tables
+        return _reproduce_baselines(seeds, cpu_minutes, runs, results, out, tables_only, quiet)
 
     def write() -> None:
         write_pages(read_records(results), out)
@@ -92,23 +99,24 @@ def reproduce(
 
 
 def _reproduce_baselines(
-    seeds: tuple[int, ...], budget: str | None, runs: Path, results: Path, out: Path, tables_only: bool,
-    processes: int, quiet: bool,
+    seeds: tuple[int, ...], cpu_minutes: float, runs: Path, results: Path, out: Path, tables_only: bool, quiet: bool
 ) -> None:  # fmt: skip
-    """OCRA and the baselines, each for an equal share of the budget; the speed of each is measured first."""
+    """OCRA and the baselines, each for as many CPU minutes, in one process; the speed of each is measured first."""
+    tested = 300 if cpu_minutes < SHORT_MINUTES else 5_000
 
-    def write() -> None:
-        write_baselines(read_records(results), out)
+    def test_and_write() -> None:
+        test_runs(runs, results, tested)
+        write_baselines(results, out)
 
     if not tables_only:
-        if budget is None:
-            raise UsageError("Say how long all runs may take together, for example --budget 27h.")
-        speed = cache(lambda name: runner.measure(preset(name), processes))
-        planned = planned_baselines(runner.parse_budget(budget), seeds, speed)
+        measured = Measurements(results)
+        planned = planned_baselines(cpu_minutes, seeds, measured.speed_of)
         runner.check_data(planned)
         left = runner.outstanding(planned, results)
-        runner.run_one_by_one(left, runs, results, processes=processes, quiet=quiet, after=write)
-    write()
+        runner.run_one_by_one(left, runs, results, processes=1, quiet=quiet, after=test_and_write)
+        measured.test_shipped(5_000)
+        test_and_write()
+    write_baselines(results, out)
     print(f"{out / PAGE} written from the records in {results}")
 
 

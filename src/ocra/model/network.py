@@ -16,6 +16,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import torch
 from torch import Tensor, nn
 
 from ocra.config import NetworkConfig
@@ -36,12 +37,16 @@ class Network(nn.Module, ABC):
     """What it is built from."""
     matrices: ClassVar[dict[str, int]] = {}
     """Parameters that Shampoo may move, each a matrix, with its number of blocks of rows (an LSTM's gates)."""
+    attention_layers: ClassVar[tuple[str, ...]] = ()
+    """Beginnings of the names of parameters that choose where to look: a stage may have them learn more slowly."""
     needs_annotations: ClassVar[bool] = False
     """Whether its losses need the annotations of a batch."""
     stochastic: ClassVar[bool] = False
     """Whether a training step draws random numbers: dropout, sampled places to look at."""
     supports_bf16: ClassVar[bool] = False
-    """Whether it can multiply by bfloat16 copies of its large matrices."""
+    """Whether it can compute its large products in bfloat16."""
+    mixed: bool = False
+    """Whether `mixed_precision` is on."""
     defer_weight_gradients: bool = False
     """Whether first derivatives are enough, so that it may compute them in a faster way if it knows one."""
     losses: Callable[..., Any] | None = None
@@ -78,8 +83,16 @@ class Network(nn.Module, ABC):
         return []
 
     def use_bf16(self, copy_of: Callable[[Tensor], Tensor]) -> None:
-        """Multiply by bfloat16 copies of its large matrices, where `supports_bf16`; others keep them up to date."""
-        raise NotImplementedError
+        """Compute large products in bfloat16, where `supports_bf16`.
+
+        copy_of: gives the bfloat16 copy of a parameter, which others keep up to date, for a network that multiplies by
+        copies; another one has its large products within `mixed_precision`.
+        """
+        self.mixed = True
+
+    def mixed_precision(self) -> torch.autocast:
+        """Within the block convolutions and matrix products are in bfloat16, if it was asked to `use_bf16`."""
+        return torch.autocast(next(self.parameters()).device.type, torch.bfloat16, enabled=self.mixed)
 
     def compile_step(self) -> Self:
         """Compile what is worth it."""

@@ -111,6 +111,7 @@ class OCRA(Network, kind="ocra"):
         "encoder.weight_ih": 4, "encoder.weight_hh": 4, "decoder.weight_ih": 4, "decoder.weight_hh": 4,
         "primary.weight": 1,
     }  # fmt: skip
+    attention_layers = ("read_attention.", "write_attention.")
     supports_bf16 = True
 
     def __init__(self, config: ModelConfig | None = None) -> None:

@@ -231,12 +231,13 @@ class Optimisers:
         precision = torch.float32 if flat.bf16 is None else torch.bfloat16
         self.flat, self.uses_shampoo = flat, shampoo
         matrices = shampoo_blocks(model) if shampoo else {}
-        attention = ("read_attention.", "write_attention.")
         owned = flat.owned()
         adam = [
             {
                 "params": [
-                    p for n, p in owned.items() if n not in matrices and n.startswith(attention) == slow
+                    p
+                    for n, p in owned.items()
+                    if n not in matrices and n.startswith(model.attention_layers) == slow
                 ],
                 "attention": slow,
             }
