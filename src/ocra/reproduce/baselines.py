@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from ocra.benchmark import multiply_adds
-from ocra.data import make_task
+from ocra.data import make_task, task_config
 from ocra.errors import OcraError, UsageError
 from ocra.evaluation import evaluate
 from ocra.experiment import Experiment
@@ -226,7 +226,7 @@ def figures_under(
     """Each condition with the figures of a model trained on a task of these settings."""
     side = model.config.height
     for condition in CONDITIONS[task]:
-        source = make_task({**settings, **condition.settings}, "test")
+        source = make_task(task_config({**settings, **condition.settings}), "test")
         generator = torch.Generator().manual_seed(0)
 
         def look(batch: Tensor, condition: Condition = condition, generator: Any = generator) -> Any:
