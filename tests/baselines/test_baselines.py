@@ -23,7 +23,7 @@ from ocra.baselines import (
 )
 from ocra.baselines.capsnet import softmax_routing
 from ocra.baselines.cnn import count_scores
-from ocra.baselines.ram import reinforce
+from ocra.baselines.ram import HardTrace, reinforce
 from ocra.benchmark import multiply_adds
 from ocra.cli.main import main
 from ocra.config import AnswerRule, NetworkConfig
@@ -169,6 +169,18 @@ def test_glimpses_are_read_where_the_windows_say() -> None:
     assert glimpse[0, 0].sum() == pytest.approx(1.0, abs=1e-3)
 
 
+def test_large_products_can_be_made_in_bfloat16() -> None:
+    for kind in ("cnn", "cnn-small", "capsnet", "dram"):
+        torch.manual_seed(0)
+        config = SMALL[kind].fitted_to((1, 28, 28), 10, AnswerRule(1), 0)
+        model, images = config.network(config).eval(), torch.rand(4, 1, 28, 28)
+        exact = model(images).scores
+        model.use_bf16(lambda matrix: matrix)
+        rounded = model(images).scores
+        assert rounded.dtype == torch.float32
+        assert torch.allclose(rounded, exact, atol=0.02) and not torch.equal(rounded, exact)
+
+
 def test_the_answer_is_the_likeliest_whatever_the_rule() -> None:
     rule = AnswerRule(2, repeats=True)
     twice = torch.tensor([[[0.95, 0.6], [0.5, 0.1], [0.2, 0.0]]])
@@ -189,6 +201,34 @@ def test_each_learns_glyph_digits(kind: str, error: float, tmp_path: Path) -> No
         tiny(kind, 12_800 if kind == "dram" else 6400), tmp_path / "run", processes=1, quiet=True
     )
     assert summary["test"]["best"]["exact_error"] < error
+
+
+@pytest.mark.parametrize(("kind", "steps", "share"), [("ram", 160, 0.75), ("dram", 50, 0.5)])
+def test_reinforce_brings_the_gaze_to_what_is_rewarded(kind: str, steps: int, share: float) -> None:
+    """A white square lies in one of four places; the nearer the last glimpse is to it, the greater the reward."""
+    torch.manual_seed(0)
+    config = SMALL[kind].fitted_to((1, 32, 32), 10, AnswerRule(1), 0)
+    model = config.network(config)
+    places = torch.tensor([[-0.5, -0.5], [-0.5, 0.5], [0.5, -0.5], [0.5, 0.5]])
+    images = torch.zeros(4, 1, 32, 32)
+    for image, (x, y) in zip(images, (16 * (1 + places)).int().tolist(), strict=True):
+        image[:, y - 4 : y + 4, x - 4 : x + 4] = 1.0
+    images, places = images.repeat(32, 1, 1, 1), places.repeat(32, 1)
+
+    def distances() -> tuple[HardTrace, torch.Tensor]:
+        trace = model(images)
+        reached = (trace.read_windows.center[:, -1] + 0.5) / 16 - 1
+        return trace, (reached - places).norm(dim=1)
+
+    optimiser = torch.optim.Adam(model.parameters(), lr=5e-3)
+    before = distances()[1].mean()
+    for _ in range(steps):
+        trace, far = distances()
+        policy, value = reinforce(trace.log_probabilities, -far, trace.values)
+        optimiser.zero_grad()
+        (policy + value).mean().backward()
+        optimiser.step()
+    assert distances()[1].mean() < share * before
 
 
 def test_a_run_can_be_stopped_resumed_evaluated_and_used(tmp_path: Path) -> None:

@@ -257,6 +257,7 @@ class RAM(HardAttention, kind="ram"):
         self.location = _location(config.hidden)
         self.value = nn.Linear(config.hidden, 1)
         self.action = nn.Linear(config.hidden, len(self.answers))
+        _keep_variance(self.what, self.where, self.what_glimpse, self.where_glimpse, self.core_glimpse)
 
     def start(self, images: Tensor) -> Tensor:
         return images.new_zeros(len(images), self.config.hidden)
@@ -341,10 +342,7 @@ def _location(hidden: int) -> nn.Linear:
 def _convolutions(
     shape: tuple[int, int, int], filters: tuple[int, int, int], stride: int, features: int
 ) -> nn.Sequential:
-    """Three convolutions, the later ones with this stride, without pooling, and a fully connected layer.
-
-    What comes out varies as much as what goes in (He et al. 2015): by PyTorch's own choice little is left of it.
-    """
+    """Three convolutions, the later ones with this stride, without pooling, and a fully connected layer."""
     (channels, *sides), (first, second, third) = shape, filters
     rows, columns = ((((side - 4 - 3) // stride + 1) - 3) // stride + 1 for side in sides)
     layers = nn.Sequential(
@@ -353,8 +351,16 @@ def _convolutions(
         nn.Conv2d(second, third, 3, stride), nn.ReLU(),
         nn.Flatten(), nn.Linear(third * rows * columns, features),
     )  # fmt: skip
+    _keep_variance(*layers)
+    return layers
+
+
+def _keep_variance(*layers: nn.Module) -> None:
+    """Start layers before ReLUs such that what comes out varies as much as what goes in (He et al. 2015).
+
+    As PyTorch starts them, little of a glimpse is left after a few layers, and nothing is learnt for long.
+    """
     for layer in layers:
         if isinstance(layer, nn.Conv2d | nn.Linear):
             nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
             nn.init.zeros_(layer.bias)  # type: ignore[arg-type]
-    return layers
