@@ -141,7 +141,21 @@ OWN_PRESETS: dict[str, Experiment] = {
         model=ModelConfig(height=28, width=28, glimpses=6, glimpse_size=8, write_size=12, hidden=256),
         task=task_config({"name": "mnist", "max_shift": 2}), loss=LossConfig(normalise_scores=False),
         stages=(Stage(400_000, warmup_images=12_800, reconstruction=(10.0, 1.0)),),
-    )
+    ),
+    # The authors' next task (Adeli and others 2023, Journal of Vision 23(5):16): a capsule for each of the two shapes,
+    # one for same and one for different, none of them masked; what the decoder knows goes back to the encoder.
+    "same-different": Experiment(
+        "same-different", "Two outlines: the same or different? Ten glimpses, with feedback", "1.1",
+        model=ModelConfig(height=64, width=64, classes=4, glimpses=10, feedback=True, masking=False),
+        task=task_config("same-different"),
+        stages=(
+            Stage(
+                2_000_000, lr=(1e-3, 0.0), shampoo_lr=(0.004, 0.0), warmup_images=12_800, grad_clip=3.0,
+                reconstruction=30.0, cross_entropy=1.0, attention_supervision=(2.0, 0.0),
+            ),
+        ),
+        run=RunConfig(validate_every_images=20_000),
+    ),
 }  # fmt: skip
 """Networks that are not in the paper, and the baselines."""
 

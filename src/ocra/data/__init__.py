@@ -1,10 +1,11 @@
-"""Tasks: images made on the fly (MNIST, MultiMNIST, cluttered), read from archives (SVHN), your own (folder)."""
+"""Tasks: made on the fly (MNIST, MultiMNIST, cluttered, same-different), from archives (SVHN), your own (folder)."""
 
 from typing import Any
 
 from ocra.config import NetworkConfig
 from ocra.data.composed import MNIST, ClutteredMNIST, MultiMNIST
 from ocra.data.folder import FolderTask
+from ocra.data.same_different import SameDifferent
 from ocra.data.svhn import SVHN
 from ocra.data.task import (
     Annotations,
@@ -26,6 +27,7 @@ __all__ = [
     "ClutteredMNIST",
     "FolderTask",
     "MultiMNIST",
+    "SameDifferent",
     "Task",
     "TaskConfig",
     "get_task",
