@@ -11,7 +11,7 @@ from tiny import centroid, dot_picture, tiny_model, tiny_weights
 import ocra
 from ocra.cli.main import run
 from ocra.errors import OcraError, UsageError
-from ocra.lab.scanpaths import Scanpath, save_npz, to_csv, to_tsv
+from ocra.lab.scanpaths import Scanpath, save_scanpaths, to_csv
 from ocra.model.trace import Windows
 from ocra.prediction import decode, prepare_image
 
@@ -100,10 +100,12 @@ def test_the_three_tables_agree(weights, tmp_path):
     paths = [
         Scanpath(name, item.glimpses, tuple("0123456789")) for name, item in zip("ab", said, strict=True)
     ]
-    save_npz(paths, tmp_path / "p.npz")
+    save_scanpaths(paths, tmp_path / "p.npz")
     xs = [float(row["x"]) for row in rows_of(to_csv(paths))]
     assert np.load(tmp_path / "p.npz")["xs"].ravel() == pytest.approx(xs, abs=1e-4)
-    assert [float(line.split("\t")[0]) for line in to_tsv(paths[1]).splitlines()[1:]] == pytest.approx(xs[3:])
+    (tsv,) = save_scanpaths(paths[1:], tmp_path / "p.tsv")
+    lines = tsv.read_text("utf-8").splitlines()[1:]
+    assert [float(line.split("\t")[0]) for line in lines] == pytest.approx(xs[3:])
     assert xs == pytest.approx(trace.read_windows.center[..., 0].flatten().tolist(), abs=1e-4)
 
 
@@ -152,6 +154,6 @@ def test_file_names_are_no_formulas(weights, tmp_path, monkeypatch):
 
 
 def test_no_scanpaths_make_an_empty_file(tmp_path):
-    save_npz([], tmp_path / "none.npz")
+    save_scanpaths([], tmp_path / "none.npz")
     with np.load(tmp_path / "none.npz", allow_pickle=False) as data:
         assert len(data["files"]) == 0

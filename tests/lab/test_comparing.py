@@ -9,8 +9,18 @@ import pytest
 
 from ocra.cli.main import main
 from ocra.errors import OcraError, UsageError
-from ocra.lab.comparing import auc, bootstrap, compare, dtw, fixation_map, multimatch, nss, string_edit
-from ocra.lab.formats import Fixations, read_fixations, to_json
+from ocra.lab.comparing import (
+    auc,
+    bootstrap,
+    compare,
+    dtw,
+    fixation_map,
+    information_gain,
+    multimatch,
+    nss,
+    string_edit,
+)
+from ocra.lab.formats import Fixations, read_fixations, write_fixations
 from ocra.lab.human import read_attention_mnist
 
 PATH = np.array([[2.0, 3.0], [10.0, 4.0], [15.0, 18.0]])
@@ -38,6 +48,50 @@ def test_auc_is_the_chance_to_be_higher_than_a_random_pixel():
     assert auc(np.ones((10, 10)), points) == 0.5
 
 
+def bump(x, y, sigma):
+    """A hill [20, 30] on a little even ground that sums to 1."""
+    rows, columns = np.mgrid[0:20, 0:30]
+    density = np.exp(-((columns - x) ** 2 + (rows - y) ** 2) / (2 * sigma**2)) + 0.001
+    return density / density.sum()
+
+
+FIXATED = np.array([[8.0, 6.0], [10.0, 7.0], [20.0, 15.0], [3.0, 12.0]])
+# What pysaliency 0.2.22 (numpy 2.2.6) makes of the same map, baseline and fixations: SaliencyMapModel.NSS and .AUC
+# (uniform non-fixations) and Model.information_gain, as in the test below. It needs torch, numba and setuptools < 81.
+PYSALIENCY = {"NSS": 1.8102206885427439, "AUC": 0.7366666666666666, "gain": -0.6438351327574263}
+
+
+def test_map_measures_are_those_of_pysaliency():
+    density, baseline = bump(8, 6, 3.0), bump(14, 9, 8.0)
+    assert nss(density, FIXATED) == pytest.approx(PYSALIENCY["NSS"], rel=1e-9)
+    assert auc(density, FIXATED) == pytest.approx(PYSALIENCY["AUC"], abs=1 / density.size)
+    assert information_gain(density, baseline, FIXATED) == pytest.approx(PYSALIENCY["gain"], rel=1e-9)
+
+
+def test_pysaliency_still_says_so():
+    pysaliency = pytest.importorskip("pysaliency")
+    density, baseline = bump(8, 6, 3.0), bump(14, 9, 8.0)
+    stimuli = pysaliency.Stimuli([np.zeros((20, 30), np.uint8)])
+    fixations = pysaliency.Fixations.create_without_history(*FIXATED.astype(int).T, [0] * 4)
+
+    class Map(pysaliency.SaliencyMapModel):
+        def _saliency_map(self, stimulus):
+            return density
+
+    class Density(pysaliency.Model):
+        def __init__(self, values):
+            super().__init__()
+            self.values = values
+
+        def _log_density(self, stimulus):
+            return np.log(self.values)
+
+    gain = Density(density).information_gain(stimuli, fixations, baseline_model=Density(baseline))
+    assert Map().NSS(stimuli, fixations) == pytest.approx(PYSALIENCY["NSS"])
+    assert Map().AUC(stimuli, fixations, nonfixations="uniform") == pytest.approx(PYSALIENCY["AUC"])
+    assert gain == pytest.approx(PYSALIENCY["gain"])
+
+
 def test_time_warping_ignores_how_long_a_place_is_looked_at():
     assert dtw(PATH, PATH) == 0
     assert dtw(PATH, np.repeat(PATH, 2, axis=0)) == 0
@@ -53,8 +107,15 @@ def test_string_edit_counts_changed_cells():
 
 
 def test_multimatch_is_that_of_its_package():
-    pytest.importorskip("multimatch_gaze")
+    gaze = pytest.importorskip("multimatch_gaze")
     assert multimatch(PATH, PATH, 20, 20)["position"] == pytest.approx(1)
+    kind = [("start_x", "<f8"), ("start_y", "<f8"), ("duration", "<f8")]
+    moved = PATH[::-1] + 1
+    records = [np.array([(x, y, 0.25) for x, y in path], dtype=kind) for path in (PATH, moved)]
+    theirs = gaze.docomparison(*records, screensize=[20, 20])[:4]
+    assert list(multimatch(PATH, moved, 20, 20).values()) == pytest.approx(theirs)
+    with pytest.raises(UsageError, match="three fixations"):
+        multimatch(PATH[:2], PATH, 20, 20)
 
 
 def test_a_bootstrap_interval_holds_the_mean_and_is_repeatable():
@@ -69,11 +130,36 @@ def paths():
     return [Fixations("a.png", PATH, "p1", (0.1, 0.2, 0.3)), Fixations("b.png", PATH[:2] + 1, "p2")]
 
 
-def test_coco_search_json_goes_both_ways(paths, tmp_path):
-    (tmp_path / "paths.json").write_text(to_json(paths, 0.25), "utf-8")
-    first, second = read_fixations(tmp_path / "paths.json")
-    assert (first.image, first.subject) == ("a.png", "p1") and np.allclose(first.places, PATH)
-    assert first.seconds == (0.1, 0.2, 0.3) and second.seconds == (0.25, 0.25)
+@pytest.mark.parametrize("ending", ["csv", "json", "npz"])
+def test_scanpaths_come_back_from_every_format(paths, tmp_path, ending):
+    (file,) = write_fixations(paths, tmp_path / f"paths.{ending}")
+    for before, after in zip(paths, read_fixations(file), strict=True):
+        assert (after.image, after.subject) == (before.image, before.subject)
+        assert np.allclose(after.places, before.places)
+
+
+def test_multimatch_tables_hold_a_path_each_and_come_back(paths, tmp_path):
+    files = write_fixations(paths, tmp_path / "paths.tsv")
+    assert [file.name for file in files] == ["paths-a.tsv", "paths-b.tsv"]
+    (first,), (second,) = map(read_fixations, files)
+    assert np.allclose(first.places, PATH) and first.seconds == (0.1, 0.2, 0.3)
+    assert second.seconds == (0.25, 0.25)
+
+
+def test_durations_go_into_json_as_milliseconds(paths, tmp_path):
+    write_fixations(paths, tmp_path / "paths.json")
+    first, second = json.loads((tmp_path / "paths.json").read_text("utf-8"))
+    assert first["T"] == [100, 200, 300] and second["T"] == [250, 250] and second["length"] == 2
+
+
+def test_the_command_converts_formats(paths, tmp_path, capsys):
+    write_fixations(paths, tmp_path / "a.json")
+    assert main(["scanpath", "convert", str(tmp_path / "a.json"), str(tmp_path / "b.npz")]) == 0
+    with np.load(tmp_path / "b.npz") as data:
+        assert data["subject_names"].tolist() == ["p1", "p2"] and data["ts"][0].tolist() == pytest.approx(
+            [0, 0.1, 0.3]
+        )
+    assert "Saved 2 scanpaths" in capsys.readouterr().out
 
 
 def test_visions_json_names_images_by_its_keys(tmp_path):
@@ -102,18 +188,55 @@ def test_what_is_no_table_of_scanpaths_is_refused(tmp_path, text):
         read_fixations(tmp_path / "bad.csv")
 
 
+def found(rows, measure, who):
+    return next(row["mean"] for row in rows if (row["measure"], row["who"]) == (measure, who))
+
+
+def people(images=6, subjects=3, seed=0):
+    """Scanpaths of subjects who look at the same places of an image, other ones in each."""
+    rng = np.random.default_rng(seed)
+    places = rng.uniform(5, 45, (images, 4, 2))
+    return [
+        Fixations(f"{k}.png", places[k] + rng.normal(0, 1, (4, 2)), f"s{n}")
+        for k in range(images)
+        for n in range(subjects)
+    ]
+
+
 def test_a_set_of_scanpaths_is_most_like_itself(paths):
-    rows = {row["measure"]: row["mean"] for row in compare(paths, paths)}
-    assert rows["DTW distance"] == 0 and rows["string edit"] == 1 and rows["NSS"] > 1 and rows["AUC"] > 0.9
-    assert compare(paths, paths, skip=2)[0]["images"] == 1
+    rows = compare({"same": paths}, paths)
+    assert found(rows, "DTW distance", "same") == 0 and found(rows, "string edit", "same") == 1
+    assert found(rows, "NSS", "same") > 1 and found(rows, "AUC", "same") > 0.9
+    assert compare({"same": paths}, paths, skip=2)[0]["images"] == 1
     with pytest.raises(UsageError, match="no image in common"):
-        compare(paths[:1], paths[1:])
+        compare({"other": paths[:1]}, paths[1:])
 
 
-def test_the_command_compares_two_files(paths, tmp_path, capsys):
-    (tmp_path / "a.json").write_text(to_json(paths, 0.25), "utf-8")
-    assert main(["lab", "compare", str(tmp_path / "a.json"), str(tmp_path / "a.json")]) == 0
-    assert "string edit" in capsys.readouterr().out
+def test_people_who_agree_lie_between_ceiling_and_baseline():
+    reference = people()
+    model = {"expert": people(subjects=1, seed=0), "stranger": people(subjects=1, seed=1)}
+    rows = compare(model, reference, size=(50, 50))
+    for measure, better in (("NSS", 1), ("information gain", 1), ("string edit", 1), ("DTW distance", -1)):
+        ceiling, baseline = (better * found(rows, measure, who) for who in ("ceiling", "baseline"))
+        assert better * found(rows, measure, "expert") > (ceiling + baseline) / 2 > baseline
+        assert better * found(rows, measure, "stranger") < (ceiling + baseline) / 2
+
+
+def test_information_gain_over_habit_is_nothing_where_all_images_are_alike():
+    one = people(images=1, subjects=4)
+    reference = [Fixations(f"{k}.png", path.places, path.subject) for k in range(5) for path in one]
+    assert found(compare({"m": reference}, reference), "information gain", "m") == pytest.approx(0, abs=1e-6)
+
+
+def test_the_command_compares_two_files_and_people(tmp_path, capsys):
+    write_fixations(people(subjects=1), tmp_path / "a.csv")
+    write_fixations(people(subjects=1, seed=1), tmp_path / "b.npz")
+    write_fixations(people(), tmp_path / "people.json")
+    files = [str(tmp_path / name) for name in ("a.csv", "b.npz", "people.json")]
+    assert main(["scanpath", "compare", *files[:2], "--human", files[2], "--size", "50", "50"]) == 0
+    out = capsys.readouterr().out
+    assert all(word in out for word in ("string edit", "information gain", "ceiling", "baseline", " b "))
+    assert main(["scanpath", "compare", files[0], files[2], "--skip", "1"]) == 0
 
 
 def test_clicks_of_people_are_read_with_rows_as_x(tmp_path):
@@ -158,8 +281,8 @@ def test_people_and_a_model_are_compared_on_the_same_digits(tmp_path, monkeypatc
     assert len([row for row in found.accuracy if row["who"] == "model"]) == 4
     assert {row["who"] for row in found.similarity} == {
         "model",
-        "people",
-        "people at another digit",
+        "ceiling",
+        "baseline",
         "model at another digit",
     }
     found.save(tmp_path)

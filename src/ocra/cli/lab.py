@@ -116,33 +116,7 @@ def human(
     print(printable(f"Tables and figure are in {out}."))
 
 
-def compare(
-    ours: Positional[Path], theirs: Positional[Path], /, skip: int = 0, sigma: float | None = None
-) -> None:
-    """Say how alike two sets of scanpaths are: NSS and AUC of the first under maps of the second, DTW, string edit.
-
-    Files are CSV, MultiMatch TSV, COCO-Search18 or ViSioNS JSON, or NPZ; images are matched by their names.
-    Intervals are by bootstrap over images.
-
-    Example: ocra lab compare scanpaths.csv people.json --skip 1
-
-    Args:
-        ours: Scanpaths, as 'ocra scanpath' writes them.
-        theirs: Scanpaths of people, or of another model.
-        skip: Leave out so many fixations at the start; a model's first window is the same for every image.
-        sigma: Standard deviation of a fixation in maps, in pixels. Default: a twentieth of the image.
-    """
-    from ocra.lab.comparing import compare as compare_paths
-    from ocra.lab.formats import read_fixations
-
-    rows = [
-        (r["measure"], str(r["images"]), f"{r['mean']:.3f}", f"{r['low']:.3f} to {r['high']:.3f}")
-        for r in compare_paths(read_fixations(ours), read_fixations(theirs), skip=skip, sigma=sigma)
-    ]
-    print(columns(rows, ("measure", "images", "mean", "95 % interval")))
-
-
-COMMANDS: dict[str, Callable[..., object]] = {"list": list_, "run": run, "human": human, "compare": compare}
+COMMANDS: dict[str, Callable[..., object]] = {"list": list_, "run": run, "human": human}
 
 
 def main(args: list[str]) -> None:

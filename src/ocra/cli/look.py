@@ -22,6 +22,7 @@ from ocra.files import printable
 from ocra.images.fitting import Fit, Invert, Prepared
 from ocra.images.reading import endings, find_images
 from ocra.lab import scanpaths
+from ocra.lab.formats import READABLE
 from ocra.model.network import Network
 from ocra.prediction import DEFAULT_WEIGHTS, Prediction, given, load, predict_each
 
@@ -231,9 +232,10 @@ def scanpath(
 
     .csv: a row for each glimpse: image, step, x, y, stride, sigma, width, winner, length, and the lengths of
     all capsules. .tsv: start_x, start_y, duration for MultiMatch; a file each. .json: name, subject, X, Y, T as in
-    COCO-Search18 and ViSioNS. .npz: xs, ys, ts,
-    ns, subjects for pysaliency's FixationTrains.from_fixation_trains, and the files, or the images of a task.
+    COCO-Search18 and ViSioNS. .npz: xs, ys, ts, ns, subjects for pysaliency, and the files, or the images of a task.
     The model has no clock: every glimpse is said to last --duration seconds.
+
+    'ocra scanpath compare A B' says how alike scanpaths are, 'ocra scanpath convert A B' changes their format.
 
     Examples:
 
@@ -249,7 +251,7 @@ def scanpath(
         duration: Seconds that each glimpse is said to last (.tsv, .json and .npz).
         device: Where to compute: cpu, cuda or mps.
     """
-    endings(out, scanpaths.ENDINGS)
+    endings(out, READABLE)
     if files and (images.task or given(**vars(settings))):
         raise UsageError("Give either images of your own or --task and its settings, not both.")
     if not 0 < duration < float("inf"):

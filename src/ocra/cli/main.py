@@ -34,7 +34,7 @@ COMMANDS = {
     "demo": ("demo.demo", "see it work: recognise test digits with shipped weights"),
     "predict": ("look.predict", "say what is in images"),
     "look": ("look.look", "draw where the model looks and what it makes of it"),
-    "scanpath": ("look.scanpath", "write down where the model looks, as a table"),
+    "scanpath": ("scanpath.main", "write down where the model looks; compare scanpaths"),
     "lab": ("lab.main", "run experiments of vision science, compare with people"),
     "app": ("demo.app", "open a local web page to draw, look and compare"),
     "train": ("train.main", "train a preset or a task of your own, to evaluated weights"),

@@ -1,13 +1,15 @@
-"""How alike scanpaths are: fixation maps with NSS and AUC, dynamic time warping, string edit; with intervals.
+"""How alike scanpaths are: fixation maps with NSS, AUC and information gain; time warping, string edit, MultiMatch.
 
-A path is an array [fixations, 2] of (x, y) in pixels. For MultiMatch see `multimatch`, which needs multimatch-gaze.
+A path is an array [fixations, 2] of (x, y) in pixels. MultiMatch needs the package multimatch-gaze.
 """
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.util import find_spec
+from itertools import chain, islice
 from typing import Any
 
 import numpy as np
@@ -19,6 +21,11 @@ from ocra.lab.corruptions import smoothed
 from ocra.lab.formats import Fixations
 
 Path2D = NDArray[np.float64]
+UNIFORM = 0.01
+"""Share of a map that is spread evenly, so that no place is impossible where its logarithm is taken."""
+PAIRS = 12
+"""Pairs of paths that are aligned with each other on an image, at most; maps take all of them."""
+CEILING, BASELINE = "ceiling", "baseline"
 
 
 def fixation_map(points: Path2D, height: int, width: int, sigma: float) -> NDArray[np.float64]:
@@ -50,6 +57,12 @@ def auc(density: NDArray[np.float64], points: Path2D) -> float:
     below = np.searchsorted(everywhere, at, "left")
     upto = np.searchsorted(everywhere, at, "right")
     return float(((below + upto) / 2).mean() / everywhere.size)
+
+
+def information_gain(density: NDArray[np.float64], baseline: NDArray[np.float64], points: Path2D) -> float:
+    """Bits by which a map says more of a fixation than a baseline (Kümmerer and others 2015): mean log2 ratio."""
+    ratio = values_at(density, points) / values_at(baseline, points)
+    return float(np.log2(ratio).mean())
 
 
 def dtw(one: Path2D, two: Path2D) -> float:
@@ -94,7 +107,9 @@ def multimatch(one: Path2D, two: Path2D, height: int, width: int) -> dict[str, f
     try:
         from multimatch_gaze import docomparison
     except ImportError:
-        raise OcraError("MultiMatch needs the package multimatch-gaze: pip install multimatch-gaze") from None
+        raise OcraError(
+            "MultiMatch needs the package multimatch-gaze: pip install ocra-vision[scanpaths]."
+        ) from None
     if min(len(one), len(two)) < 3:
         raise UsageError("MultiMatch needs scanpaths of three fixations or more.")
     kind = [("start_x", "<f8"), ("start_y", "<f8"), ("duration", "<f8")]
@@ -114,47 +129,134 @@ def bootstrap(values: Sequence[float], seed: int = 0, samples: int = 2000) -> tu
 
 
 def compare(
-    ours: Sequence[Fixations],
-    theirs: Sequence[Fixations],
+    paths: Mapping[str, Sequence[Fixations]],
+    reference: Sequence[Fixations],
     *,
     skip: int = 0,
+    size: tuple[int, int] | None = None,
     sigma: float | None = None,
     seed: int = 0,
 ) -> list[dict[str, Any]]:
-    """How alike two sets of scanpaths are on the images that both have: rows of measure, images, mean and interval.
+    """How alike named sets of scanpaths are to those of a reference, people say, on the images that both have.
 
-    Every path of the one is compared with every path of the other on the same image; the interval is by bootstrap over
-    the images. skip: leave out so many fixations at the start (a model's first window is the same for every image).
-    sigma: standard deviation of a fixation in maps, in pixels; by default a twentieth of the image's longer side, which
-    is taken to reach as far as the fixations do.
+        compare({"model": scanpaths}, people)
+
+    Returns rows of measure, who, images, mean and its 95 % interval (low, high) by bootstrap over the images. NSS, AUC
+    and information gain are of a path's places under the map of all reference paths on the image; the gain is over
+    the map of the reference on all other images (centre bias). Time warping, string edit and, if its package is there,
+    MultiMatch align a path with each reference path, both cut to the shorter of the two. Beside the sets stand the
+    ceiling, each reference path against the others on its image, where there are any, and the baseline, reference
+    paths on another image.
+
+    skip: leave out so many fixations at the start (a model's first window is the same for every image). size: width
+    and height of the images; by default as far as the fixations reach. sigma: standard deviation of a fixation in
+    maps, in pixels; by default a twentieth of the longer side.
     """
-    by_image: dict[str, tuple[list[Path2D], list[Path2D]]] = defaultdict(lambda: ([], []))
-    for k, paths in enumerate((ours, theirs)):
-        for path in paths:
-            if len(path.places) > skip:
-                by_image[path.image][k].append(path.places[skip:])
-    shared = [pair for pair in by_image.values() if pair[0] and pair[1]]
-    if not shared:
-        raise UsageError("The two files have no image in common; images are told apart by their names.")
-    every = np.concatenate([place for pair in shared for paths in pair for place in paths])
-    width, height = (max(2, math.ceil(side) + 1) for side in every.max(0))
-    blur = sigma or max(width, height) / 20
+    theirs = _by_image(reference, skip)
+    sets = {name: _by_image(found, skip) for name, found in paths.items()}
+    images = [image for image in theirs if all(image in own for own in sets.values())]
+    if not images:
+        raise UsageError("The files have no image in common; images are told apart by their names.")
+    every = np.concatenate([p for own in (theirs, *sets.values()) for image in images for p in own[image]])
+    width, height = size or (max(2, math.ceil(side) + 1) for side in every.max(0))
+    measured = _Measures(height, width, sigma or max(width, height) / 20)
+    total = measured.counts(chain.from_iterable(theirs[image] for image in images))
+    values: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for k, image in enumerate(images):
+        among, elsewhere = theirs[image], theirs[images[(k + 1) % len(images)]]
+        # Where there is one image only, nothing can be said of habits: then every place is as likely.
+        habit = measured.density(total - measured.counts(among))
+        own: dict[str, list[Path2D]] = {name: found[image] for name, found in sets.items()}
+        if len(images) > 1:
+            own[BASELINE] = elsewhere
+        scores = {who: measured.of(found, among, habit) for who, found in own.items()}
+        if len(among) > 1:
+            scores[CEILING] = measured.among(among, habit)
+        for who, found in scores.items():
+            for name, value in found.items():
+                values[name, who].append(value)
     rows = []
-    for name, measure in measures(height, width, blur).items():
-        values = [float(np.mean([measure(one, two) for one in a for two in b])) for a, b in shared]
-        mean, low, high = bootstrap(values, seed)
-        rows.append({"measure": name, "images": len(values), "mean": mean, "low": low, "high": high})
-    return rows
+    for (name, who), found in values.items():
+        mean, low, high = bootstrap(found, seed)
+        rows.append(
+            {"measure": name, "who": who, "images": len(found), "mean": mean, "low": low, "high": high}
+        )
+    order = list(dict.fromkeys(row["measure"] for row in rows))
+    return sorted(rows, key=lambda row: order.index(row["measure"]))
 
 
-Measure = Callable[[Path2D, Path2D], float]
+def _by_image(paths: Sequence[Fixations], skip: int) -> dict[str, list[Path2D]]:
+    """The places of each path from the one after `skip` on, by image."""
+    found: dict[str, list[Path2D]] = defaultdict(list)
+    for path in paths:
+        if len(path.places) > skip:
+            found[path.image].append(path.places[skip:])
+    return found
 
 
-def measures(height: int, width: int, sigma: float) -> dict[str, Measure]:
-    """What `ocra scanpath compare` says of two paths on the same image: NSS and AUC of the first under the second."""
-    return {
-        "NSS": lambda one, two: nss(fixation_map(two, height, width, sigma), one),
-        "AUC": lambda one, two: auc(fixation_map(two, height, width, sigma), one),
-        "DTW distance": dtw,
-        "string edit": lambda one, two: string_edit(one, two, height, width),
-    }
+class _Measures:
+    """All measures on images of one size."""
+
+    def __init__(self, height: int, width: int, sigma: float) -> None:
+        self.height, self.width, self.sigma = height, width, sigma
+        self.multimatch = find_spec("multimatch_gaze") is not None
+
+    def counts(self, paths: Iterator[Path2D] | Sequence[Path2D]) -> NDArray[np.float64]:
+        """How often each pixel was looked at, blurred: [height, width]."""
+        total = np.zeros((self.height, self.width))
+        for path in paths:
+            total += len(path) * fixation_map(path, self.height, self.width, self.sigma)
+        return total
+
+    def density(self, counts: NDArray[np.float64]) -> NDArray[np.float64]:
+        """A map that sums to 1 and is nowhere 0."""
+        total = counts.sum()
+        even = 1 / counts.size
+        return (
+            (1 - UNIFORM) * counts / total + UNIFORM * even if total > 1e-9 else np.full(counts.shape, even)
+        )
+
+    def of(
+        self, paths: Sequence[Path2D], others: Sequence[Path2D], habit: NDArray[np.float64]
+    ) -> dict[str, float]:
+        """The mean of each measure over paths, against other paths on the same image."""
+        density = self.density(self.counts(others))
+        maps = [self._on_map(path, density, habit) for path in paths]
+        pairs = islice(((one, two) for one in paths for two in others), PAIRS)
+        return {**_means(maps), **_means([self._aligned(one, two) for one, two in pairs])}
+
+    def among(self, paths: Sequence[Path2D], habit: NDArray[np.float64]) -> dict[str, float]:
+        """The mean of each measure over paths, each against all the others."""
+        counts = [self.counts([path]) for path in paths]
+        total = np.sum(counts, axis=0)
+        maps = [
+            self._on_map(path, self.density(total - own), habit)
+            for path, own in zip(paths, counts, strict=True)
+        ]
+        pairs = islice(((one, two) for k, one in enumerate(paths) for two in paths[:k]), PAIRS)
+        return {**_means(maps), **_means([self._aligned(one, two) for one, two in pairs])}
+
+    def _on_map(
+        self, path: Path2D, density: NDArray[np.float64], habit: NDArray[np.float64]
+    ) -> dict[str, float]:
+        gain = information_gain(density, habit, path)
+        return {"NSS": nss(density, path), "AUC": auc(density, path), "information gain": gain}
+
+    def _aligned(self, one: Path2D, two: Path2D) -> dict[str, float]:
+        steps = min(len(one), len(two))
+        one, two = one[:steps], two[:steps]
+        found = {"DTW distance": dtw(one, two), "string edit": string_edit(one, two, self.height, self.width)}
+        if self.multimatch and steps >= 3:
+            matched = multimatch(one, two, self.height, self.width)
+            found |= {f"MultiMatch {name}": value for name, value in matched.items()}
+        return found
+
+
+def _means(rows: Sequence[dict[str, float]]) -> dict[str, float]:
+    """The mean of each entry over the rows that have it and where it is a number."""
+    found: dict[str, list[float]] = defaultdict(list)
+    for row in rows:
+        for name, value in row.items():
+            if not math.isnan(value):
+                found[name].append(value)
+    return {name: float(np.mean(values)) for name, values in found.items()}

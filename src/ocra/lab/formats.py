@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import json
 import math
+import os
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -14,11 +16,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ocra.errors import OcraError
-from ocra.files import read_json
+from ocra.errors import OcraError, UsageError
+from ocra.files import atomic_path, read_json, rows_to_csv, write_text_atomically
 from ocra.images.reading import endings
 
 READABLE = (".csv", ".tsv", ".json", ".npz")
+DURATION = 0.25
+"""Seconds that a glimpse is said to last where a table needs a time: a common mean of human fixations."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +43,7 @@ def read_fixations(path: str | Path) -> list[Fixations]:
     .csv: a row for each fixation with image, x, y and perhaps subject. .tsv: start_x, start_y, duration as for
     MultiMatch, one path, its image named by the file. .json: a list of objects with name, subject, X, Y and T in
     milliseconds (COCO-Search18), or objects by image name (ViSioNS). .npz: xs, ys, ns, subjects, files as
-    `ocra scanpath` writes them for pysaliency.
+    `write_fixations` makes them for pysaliency.
     """
     file = Path(path)
     ending = endings(file, READABLE)
@@ -69,9 +73,12 @@ def _from_json(entries: Any) -> Iterator[Fixations]:
 
 
 def _from_arrays(data: dict[str, Any]) -> Iterator[Fixations]:
+    # Without names, a single subject is the model.
+    names = data.get("subject_names", None if data["subjects"].any() else ["model"])
     for xs, ys, n, subject in zip(data["xs"], data["ys"], data["ns"], data["subjects"], strict=True):
         there = ~np.isnan(xs)
-        yield Fixations(str(data["files"][n]), np.stack([xs[there], ys[there]], axis=1), str(subject))
+        who = str(subject if names is None else names[subject])
+        yield Fixations(str(data["files"][n]), np.stack([xs[there], ys[there]], axis=1), who)
 
 
 def _from_rows(rows: Sequence[dict[str, str]], stem: str) -> Iterator[Fixations]:
@@ -87,21 +94,118 @@ def _from_rows(rows: Sequence[dict[str, str]], stem: str) -> Iterator[Fixations]
         yield Fixations(image, np.array(places), subject, tuple(lasted[image, subject]))
 
 
-def to_json(paths: Sequence[Fixations], duration: float) -> str:
-    """The scanpaths as COCO-Search18 and ViSioNS have them: a list with name, subject, X, Y, T (ms), length."""
-    entries = []
-    for path in paths:
-        seconds = path.seconds or (duration,) * len(path.places)
-        if any(math.isnan(time) for time in seconds):
-            seconds = (duration,) * len(path.places)
-        entries.append(
-            {
-                "name": path.image,
-                "subject": path.subject,
-                "X": [round(float(x), 4) for x in path.places[:, 0]],
-                "Y": [round(float(y), 4) for y in path.places[:, 1]],
-                "T": [round(1000 * time, 3) for time in seconds],
-                "length": len(path.places),
-            }
-        )
+def write_fixations(
+    paths: Sequence[Fixations],
+    out: str | os.PathLike[str],
+    duration: float = DURATION,
+    **arrays: NDArray[Any],
+) -> list[Path]:
+    """Write scanpaths by the ending of `out`, as `read_fixations` reads them; returns the files written.
+
+    .tsv, which holds one path, gives a file for each. duration: seconds that a fixation is said to have lasted where
+    that is not known; .csv then leaves it out. arrays: further ones for .npz.
+    """
+    ending, target = endings(out, READABLE), Path(out)
+    if not 0 < duration < math.inf:
+        raise UsageError(f"The duration must be a number of seconds above 0, not {duration}.")
+    try:
+        if ending == ".npz":
+            with atomic_path(target) as temporary:
+                np.savez(temporary, **(_arrays(paths, duration) | arrays))
+            return [target]
+        if ending in (".csv", ".json"):
+            write_text_atomically(target, _csv(paths) if ending == ".csv" else _json(paths, duration))
+            return [target]
+        files = [target] if len(paths) == 1 else _numbered(paths, target)
+        for path, file in zip(paths, files, strict=True):
+            write_text_atomically(file, _tsv(path, duration))
+        return files
+    except OSError as error:
+        raise OcraError(f"{out} could not be written: {error.strerror or error}.") from None
+
+
+def decimals(value: float) -> str:
+    """Four decimals at most; empty where there is no number."""
+    return "" if math.isnan(value) else f"{value:.4f}".rstrip("0").rstrip(".")
+
+
+def _lasted(path: Fixations, duration: float) -> tuple[float, ...]:
+    """Seconds of each fixation: those known, or the same for all."""
+    known = len(path.seconds) == len(path.places) and not any(map(math.isnan, path.seconds))
+    return path.seconds if known else (duration,) * len(path.places)
+
+
+def _csv(paths: Sequence[Fixations]) -> str:
+    """A row for each fixation: image, subject, step, x, y, and how long it lasted where all are known."""
+    timed = all(len(path.seconds) == len(path.places) for path in paths)
+    return rows_to_csv(
+        [
+            {"image": path.image, "subject": path.subject, "step": step, "x": decimals(x), "y": decimals(y)}
+            | ({"duration": decimals(path.seconds[step - 1])} if timed else {})
+            for path in paths
+            for step, (x, y) in enumerate(path.places.tolist(), start=1)
+        ]
+    )
+
+
+def _tsv(path: Fixations, duration: float) -> str:
+    """One scanpath for MultiMatch: start_x, start_y in pixels, duration in seconds."""
+    rows = [
+        f"{decimals(x)}\t{decimals(y)}\t{time:g}"
+        for (x, y), time in zip(path.places.tolist(), _lasted(path, duration), strict=True)
+    ]
+    return "\n".join(["start_x\tstart_y\tduration", *rows]) + "\n"
+
+
+def _json(paths: Sequence[Fixations], duration: float) -> str:
+    """As COCO-Search18 and ViSioNS have it: a list with name, subject, X, Y, T in milliseconds, length."""
+    entries = [
+        {
+            "name": path.image,
+            "subject": path.subject,
+            "X": [round(x, 4) for x in path.places[:, 0].tolist()],
+            "Y": [round(y, 4) for y in path.places[:, 1].tolist()],
+            "T": [round(1000 * time, 3) for time in _lasted(path, duration)],
+            "length": len(path.places),
+        }
+        for path in paths
+    ]
     return json.dumps(entries, indent=1) + "\n"
+
+
+def _arrays(paths: Sequence[Fixations], duration: float) -> dict[str, NDArray[Any]]:
+    """Arrays under the names that pysaliency uses, and the names of images and subjects.
+
+    xs, ys, ts [scanpaths, fixations]: place in pixels, onset in seconds, NaN after the last; ns and subjects
+    [scanpaths]: number of the image in `files`, of the subject in `subject_names`, which the model alone does not need.
+    """
+    files = list(dict.fromkeys(path.image for path in paths))
+    subjects = list(dict.fromkeys(path.subject for path in paths))
+    xs, ys, ts = np.full((3, len(paths), max((len(path.places) for path in paths), default=0)), np.nan)
+    for k, path in enumerate(paths):
+        steps = len(path.places)
+        xs[k, :steps], ys[k, :steps] = path.places.T
+        ts[k, :steps] = np.cumsum((0.0, *_lasted(path, duration)[:-1]))[:steps]
+    named = {} if subjects in ([], ["model"]) else {"subject_names": np.array(subjects, dtype=np.str_)}
+    return {
+        "xs": xs,
+        "ys": ys,
+        "ts": ts,
+        "ns": np.array([files.index(path.image) for path in paths], dtype=np.int64),
+        "subjects": np.array([subjects.index(path.subject) for path in paths], dtype=np.int64),
+        "files": np.array(files, dtype=np.str_),
+        **named,
+    }
+
+
+def _numbered(paths: Sequence[Fixations], out: Path) -> list[Path]:
+    """A file name for each scanpath, made of the image's name, each only once."""
+    names: list[Path] = []
+    for path in paths:
+        stem = re.sub(r"[^\w.-]+", "-", Path(path.image).stem).strip("-.") or "image"
+        name, times = out.with_name(f"{out.stem}-{stem}{out.suffix}"), 1
+        while name in names:
+            times += 1
+            name = out.with_name(f"{out.stem}-{stem}-{times}{out.suffix}")
+        names.append(name)
+    return names

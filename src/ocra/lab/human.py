@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 from ocra.data.digits import DIGIT_SIZE, load_mnist
 from ocra.errors import OcraError, UsageError
 from ocra.files import rows_to_csv, write_text_atomically
-from ocra.lab.comparing import Path2D, auc, bootstrap, dtw, fixation_map, nss, string_edit
+from ocra.lab.comparing import Path2D, compare, fixation_map
+from ocra.lab.formats import Fixations
 from ocra.metrics import wilson_interval
 from ocra.model.deciding import predicted_counts
 from ocra.model.network import Network
@@ -32,8 +33,6 @@ from ocra.viz.style import BLUE, FAINT, MUTED, VERMILLION, Sheet, save_figure, s
 TRAINING_DIGITS = 60_000
 SIGMA = 1.5
 """Standard deviation of a click in a fixation map, in pixels of the digit."""
-OTHERS = 3
-"""People drawn to compare with, where comparing with all would take long."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +107,7 @@ def compare_with_people(
 
     The model is one of single digits on 28×28 pixels. Its first window is the same for every image, so it is left out
     of every comparison of places. Beside the model stand people among themselves (the ceiling) and people who looked
-    at another digit (the baseline: what a habit of looking at the middle gives).
+    at another digit (the baseline: what a habit of looking at the middle gives), see `ocra.lab.comparing.compare`.
     """
     network = load(model, device)
     if network.config.image_shape != (1, DIGIT_SIZE, DIGIT_SIZE) or network.info.answer.objects != 1:
@@ -124,7 +123,7 @@ def compare_with_people(
     right = _right_by_glimpse(network, trace.capsule_lengths.cpu(), labels)
     weights = np.array([len(by_digit[digit]) for digit in digits])
     accuracy = _accuracies(people, right)
-    similarity = _similarities([by_digit[digit] for digit in digits], windows)
+    similarity = _similarities({digit: by_digit[digit] for digit in digits}, windows)
     clicked = np.concatenate([clicks.places for clicks in people])
     looked = np.repeat(windows, weights, axis=0).reshape(-1, 2)
     maps = {
@@ -168,47 +167,24 @@ def _accuracies(people: Sequence[Clicks], right: NDArray[np.bool_]) -> list[dict
     return rows
 
 
-def _similarities(groups: list[list[Clicks]], windows: NDArray[np.float64]) -> list[dict[str, Any]]:
-    """NSS, AUC, DTW and string edit of model, people and people at another digit, each against people."""
-    values: dict[tuple[str, str], list[float]] = defaultdict(list)
-    for k, group in enumerate(groups):
-        for n, person in enumerate(group):
-            rest = [other.places for m, other in enumerate(group) if m != n]
-            if not rest:
-                continue
-            density = fixation_map(np.concatenate(rest), DIGIT_SIZE, DIGIT_SIZE, SIGMA)
-            stranger = groups[(k + 1 + n) % len(groups)][0]
-            others = rest[:OTHERS]
-            # Whoever is compared, the same number of places: as many as the model has.
-            steps = windows.shape[1]
-            for who, path in (
-                ("model", windows[k]),
-                ("people", person.places[:steps]),
-                ("people at another digit", stranger.places[:steps]),
-                ("model at another digit", windows[(k + 1 + n) % len(groups)]),
-            ):
-                found = {
-                    "NSS": nss(density, path),
-                    "AUC": auc(density, path),
-                    "DTW distance": float(np.mean([dtw(path, other[:steps]) for other in others])),
-                    "string edit": float(
-                        np.mean(
-                            [string_edit(path, other[:steps], DIGIT_SIZE, DIGIT_SIZE) for other in others]
-                        )
-                    ),
-                }
-                for measure, value in found.items():
-                    values[measure, f"{who}#{k}"].append(value)
-    by_who: dict[tuple[str, str], list[float]] = defaultdict(list)
-    for (measure, who), found_values in values.items():
-        by_who[measure, who.partition("#")[0]].append(float(np.mean(found_values)))
-    rows = []
-    for (measure, who), means in by_who.items():
-        mean, low, high = bootstrap(means)
-        rows.append(
-            {"measure": measure, "who": who, "digits": len(means), "mean": mean, "low": low, "high": high}
-        )
-    return sorted(rows, key=lambda row: row["measure"])
+def _similarities(by_digit: dict[int, list[Clicks]], windows: NDArray[np.float64]) -> list[dict[str, Any]]:
+    """Where and in which order the model looks, against people: rows of measure, who, mean and interval.
+
+    Beside it stands the model at the next digit: what is left if it looked wherever it does whatever it sees.
+    """
+    digits = list(by_digit)
+    people = [
+        Fixations(str(digit), clicks.places, str(n))
+        for digit in digits
+        for n, clicks in enumerate(by_digit[digit])
+    ]
+    model = {
+        name: [
+            Fixations(str(d), path) for d, path in zip(digits, np.roll(windows, shift, axis=0), strict=True)
+        ]
+        for name, shift in (("model", 0), ("model at another digit", -1))
+    }
+    return compare(model, people, size=(DIGIT_SIZE, DIGIT_SIZE), sigma=SIGMA)
 
 
 def draw(comparison: HumanComparison) -> Any:

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import csv
 import io
-import math
 import os
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -20,18 +17,15 @@ from torch import Tensor
 from ocra.data import Task
 from ocra.errors import OcraError, UsageError
 from ocra.evaluation import task_batches
-from ocra.files import atomic_path, csv_cell, write_text_atomically
+from ocra.files import csv_cell, write_text_atomically
 from ocra.images.fitting import Fit, Invert
 from ocra.images.reading import endings
-from ocra.lab.formats import Fixations, to_json
+from ocra.lab.formats import DURATION, READABLE, Fixations, decimals, write_fixations
 from ocra.model.interventions import Lesion
 from ocra.model.network import Network
 from ocra.model.trace import Windows
 from ocra.prediction import Glimpse, Prediction, Source, decode, given, load, predict_each, run
 
-ENDINGS = (".csv", ".tsv", ".json", ".npz")
-DURATION = 0.25
-"""Seconds that a glimpse is said to last where a table needs a time: a common mean of human fixations."""
 COLUMNS = ("image", "step", "x", "y", "stride", "sigma", "width", "winner", "length")
 
 
@@ -113,30 +107,23 @@ def save_scanpaths(
 ) -> list[Path]:
     """Write a table by the ending of `out`; returns the files written.
 
-    .csv: one row for each glimpse of each image. .tsv: for MultiMatch, which wants one file for each
-    scanpath, so several images give several files. .json: as COCO-Search18 and ViSioNS have it. .npz: for pysaliency.
+    .csv: one row for each glimpse of each image, with window, winner and lengths. .tsv: for MultiMatch, which wants one
+    file for each scanpath, so several images give several files. .json: as COCO-Search18 and ViSioNS have it. .npz: for
+    pysaliency, see docs/images.md; images of a task, which are no files, are in it under `images`.
     """
-    ending = endings(out, ENDINGS)
-    if not 0 < duration < math.inf:
-        raise UsageError(f"The duration must be a number of seconds above 0, not {duration}.")
-    out = Path(out)
-    try:
-        if ending == ".csv":
-            write_text_atomically(out, to_csv(paths))
-            return [out]
-        if ending == ".json":
-            places = [Fixations(path.image, np.array([(g.x, g.y) for g in path.glimpses])) for path in paths]
-            write_text_atomically(out, to_json(places, duration))
-            return [out]
-        if ending == ".npz":
-            save_npz(paths, out, duration)
-            return [out]
-        names = [out] if len(paths) == 1 else _numbered(paths, out)
-        for path, name in zip(paths, names, strict=True):
-            write_text_atomically(name, to_tsv(path, duration))
-        return names
-    except OSError as error:
-        raise OcraError(f"{out} could not be written: {error.strerror or error}.") from None
+    if endings(out, READABLE) == ".csv":
+        try:
+            write_text_atomically(Path(out), to_csv(paths))
+        except OSError as error:
+            raise OcraError(f"{out} could not be written: {error.strerror or error}.") from None
+        return [Path(out)]
+    pixels = [
+        path.pixels for path in {path.image: path for path in paths}.values() if path.pixels is not None
+    ]
+    places = [
+        Fixations(path.image, np.array([(g.x, g.y) for g in path.glimpses]).reshape(-1, 2)) for path in paths
+    ]
+    return write_fixations(places, out, duration, **({"images": np.stack(pixels)} if pixels else {}))
 
 
 def to_csv(paths: Sequence[Scanpath]) -> str:
@@ -147,68 +134,9 @@ def to_csv(paths: Sequence[Scanpath]) -> str:
     table.writerow([*COLUMNS, *(f"length_{name}" for name in capsules)])
     for path in paths:
         for step, g in enumerate(path.glimpses, start=1):
-            numbers = [_number(value) for value in (g.x, g.y, g.stride, g.sigma, g.width)]
-            lengths = [_number(value) for value in g.lengths]
+            numbers = [decimals(value) for value in (g.x, g.y, g.stride, g.sigma, g.width)]
+            lengths = [decimals(value) for value in g.lengths]
             table.writerow(
-                [csv_cell(path.image), step, *numbers, csv_cell(g.winner), _number(g.length), *lengths]
+                [csv_cell(path.image), step, *numbers, csv_cell(g.winner), decimals(g.length), *lengths]
             )
     return text.getvalue()
-
-
-def to_tsv(path: Scanpath, duration: float = DURATION) -> str:
-    """One scanpath for MultiMatch: start_x, start_y in pixels, duration in seconds, the same for each."""
-    rows = [f"{_number(g.x)}\t{_number(g.y)}\t{duration:g}" for g in path.glimpses]
-    return "\n".join(["start_x\tstart_y\tduration", *rows]) + "\n"
-
-
-def save_npz(paths: Sequence[Scanpath], out: Path, duration: float = DURATION) -> None:
-    """Arrays under the names that pysaliency uses, and the names of the images.
-
-    xs, ys, ts [scanpaths, glimpses]: place in pixels, onset in seconds, NaN after the last glimpse; ns [scanpaths]:
-    number of the image in `files`; subjects [scanpaths]: all 0, the model. To read them:
-
-        data = dict(numpy.load("scanpaths.npz"))
-        stimuli = pysaliency.FileStimuli([str(file) for file in data.pop("files")])
-        fixations = pysaliency.FixationTrains.from_fixation_trains(**data)
-
-    Images of a task have no files: they are under `images`, for `pysaliency.Stimuli(list(data.pop("images")))`, and
-    `files` has their names.
-    """
-    files = list(dict.fromkeys(path.image for path in paths))
-    places = np.full((len(paths), max((len(path.glimpses) for path in paths), default=0), 2), np.nan)
-    for k, path in enumerate(paths):
-        places[k, : len(path.glimpses)] = [(g.x, g.y) for g in path.glimpses]
-    pixels = [
-        path.pixels for path in {path.image: path for path in paths}.values() if path.pixels is not None
-    ]
-    times = np.where(np.isnan(places[..., 0]), np.nan, np.arange(places.shape[1]) * duration)
-    arrays: dict[str, Any] = {
-        "xs": places[..., 0],
-        "ys": places[..., 1],
-        "ts": times,
-        "ns": np.array([files.index(path.image) for path in paths], dtype=np.int64),
-        "subjects": np.zeros(len(paths), dtype=np.int64),
-        "files": np.array(files, dtype=np.str_),
-    }
-    if pixels:
-        arrays["images"] = np.stack(pixels)
-    with atomic_path(out) as temporary:
-        np.savez(temporary, **arrays)
-
-
-def _number(value: float) -> str:
-    """Four decimals at most; empty where there is no number (a model without windows has no stride)."""
-    return "" if math.isnan(value) else f"{value:.4f}".rstrip("0").rstrip(".")
-
-
-def _numbered(paths: Sequence[Scanpath], out: Path) -> list[Path]:
-    """A file name for each scanpath, made of the image's name, each only once."""
-    names: list[Path] = []
-    for path in paths:
-        stem = re.sub(r"[^\w.-]+", "-", Path(path.image).stem).strip("-.") or "image"
-        name, number = out.with_name(f"{out.stem}-{stem}{out.suffix}"), 1
-        while name in names:
-            number += 1
-            name = out.with_name(f"{out.stem}-{stem}-{number}{out.suffix}")
-        names.append(name)
-    return names
