@@ -101,7 +101,8 @@ def test_every_command_exists_and_knows_the_options_it_is_given(page: Path, monk
         task = words[words.index("--task") + 1 : words.index("--task") + 2] if "--task" in words else []
         if command == "train" and (task == ["folder"] or "my-images" in words):
             words_before += ("--task", "folder")
-        words_before = (words[2],) if command == "lab" else words_before
+        if command == "lab" or words[1:3] in (["scanpath", "compare"], ["scanpath", "convert"]):
+            words_before = (words[2],)
         if given:
             assert not set(given) - options_of((command, *words_before)), words
 

@@ -9,6 +9,7 @@ from ocra.data import Batch as Batch
 from ocra.data import ClutteredMNIST as ClutteredMNIST
 from ocra.data import FolderTask as FolderTask
 from ocra.data import MultiMNIST as MultiMNIST
+from ocra.data import SameDifferent as SameDifferent
 from ocra.data import Task as Task
 from ocra.data import TaskConfig as TaskConfig
 from ocra.data import get_task as get_task

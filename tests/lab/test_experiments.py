@@ -38,15 +38,37 @@ def wide():
     return model
 
 
+@pytest.fixture(scope="module")
+def comparer():
+    model = tiny_model(glimpses=2, height=64, width=64, classes=4)
+    info = {"name": "comparer", "task": {"name": "same-different", "families": ["blobs", "stars"]}}
+    model.info = ModelInfo.from_dict({**info, "answer": {"objects": 3, "repeats": False}}, model.config)
+    return model
+
+
 @pytest.mark.parametrize("name", EXPERIMENTS)
-def test_every_experiment_runs_from_stimuli_to_page(name, small, wide):
+def test_every_experiment_runs_from_stimuli_to_page(name, small, wide, comparer):
     model = wide if EXPERIMENTS[name].smallest > 36 else small
+    model = comparer if name == "same-different" else model
     outcome = ocra.lab.run(name, model, trials=2)
     assert {"truth", "answer", "error", "decision", "scanpath"} <= set(outcome.trials[0])
     for row in outcome.summary:
         assert row["n"] >= 1 and (row["low"] <= row["mean"] <= row["high"] or math.isinf(row["high"]))
     assert EXPERIMENTS[name].question in outcome.page
     assert len(draw(outcome).axes) == len({row["measure"] for row in outcome.summary})
+
+
+def test_shape_families_are_told_apart_by_whether_training_had_them(comparer, small):
+    outcome = ocra.lab.run("same-different", comparer, trials=4)
+    series = {row["x"]: row["series"] for row in outcome.trials}
+    assert series["blobs"] == series["stars"] == "trained" and series["polygons"] == "held out"
+    assert {row["families"] for row in outcome.trials if row["x"] == "blobs"} == {"blobs"}
+    for row in outcome.trials:
+        relation = row["truth"].split()[2]
+        said = {"same", "different"} & set(row["answer"].split())
+        assert row["accuracy"] == (said == {relation}) and row["accuracy"] + row["error"] >= 1
+    with pytest.raises(UsageError, match="not trained to tell same from different"):
+        ocra.lab.run("same-different", small, trials=1)
 
 
 def test_tables_figure_and_page_are_written(small, tmp_path):

@@ -84,6 +84,68 @@ def run(
     print(printable(f"Tables, figure and page are in {target}."))
 
 
+def errors(
+    weights: Positional[tuple[str, ...]],
+    /,
+    trials: int = 50,
+    images: int = 5_000,
+    noise: str | None = None,
+    severity: float = 3.0,
+    seed: int = 0,
+    out: Path = Path("lab-errors"),
+    device: Device | None = None,
+) -> None:
+    """Make an experiment for people: whose error looks more human?
+
+    Looks for images that two models get wrong, each with another answer, and writes them as a two-alternative choice:
+    experiment.html (a page that runs by itself and hands out responses.csv), images, trials.csv for PsychoPy and
+    jspsych.json. 'ocra lab choices' sums up the responses.
+
+    Example: ocra lab errors multimnist-3 multimnist-10 --noise spatter --severity 1 --trials 40
+
+    Args:
+        weights: Names of shipped weights, or folders: two, or more for a choice between each pair.
+        trials: How many trials to find.
+        images: How many images to show the models at most.
+        noise: Damage to the images, such as spatter or motion-blur (docs/lab). Default: none.
+        severity: Of the damage, from 0 to 5.
+        seed: Another seed gives other images.
+        out: Folder to write.
+        device: Where to compute: cpu, cuda or mps.
+    """
+    from ocra.lab.choices import find_choices, save_choices
+
+    found = find_choices(
+        list(weights), trials=trials, images=images, noise=noise, severity=severity, seed=seed, device=device
+    )
+    page = save_choices(found, out)
+    short = f" ({trials} were asked for: raise --images or --severity)" if len(found) < trials else ""
+    print(printable(f"{len(found)} trial{'s' * (len(found) > 1)}{short}. Open {page} in a browser."))
+
+
+def choices(responses: Positional[tuple[Path, ...]], /) -> None:
+    """Sum up what people chose in the experiment of 'ocra lab errors': how often each model's error.
+
+    Example: ocra lab choices anna.csv ben.csv
+
+    Args:
+        responses: The responses.csv of each person.
+    """
+    from ocra.lab.choices import score_choices
+
+    rows = [
+        (
+            r["model"],
+            r["against"],
+            str(r["trials"]),
+            f"{r['share']:.1%}",
+            f"{r['low']:.1%} to {r['high']:.1%}",
+        )
+        for r in score_choices(responses)
+    ]
+    print(columns(rows, ("model", "against", "trials", "chosen", "95 % interval")))
+
+
 def human(
     data: Positional[Literal["attention-mnist"]],
     /,
@@ -116,7 +178,13 @@ def human(
     print(printable(f"Tables and figure are in {out}."))
 
 
-COMMANDS: dict[str, Callable[..., object]] = {"list": list_, "run": run, "human": human}
+COMMANDS: dict[str, Callable[..., object]] = {
+    "list": list_,
+    "run": run,
+    "human": human,
+    "errors": errors,
+    "choices": choices,
+}
 
 
 def main(args: list[str]) -> None:

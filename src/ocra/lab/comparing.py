@@ -146,7 +146,7 @@ def compare(
     the map of the reference on all other images (centre bias). Time warping, string edit and, if its package is there,
     MultiMatch align a path with each reference path, both cut to the shorter of the two. Beside the sets stand the
     ceiling, each reference path against the others on its image, where there are any, and the baseline, reference
-    paths on another image.
+    paths on another image; both are cut to as many places as the sets have on the image.
 
     skip: leave out so many fixations at the start (a model's first window is the same for every image). size: width
     and height of the images; by default as far as the fixations reach. sigma: standard deviation of a fixation in
@@ -167,11 +167,13 @@ def compare(
         # Where there is one image only, nothing can be said of habits: then every place is as likely.
         habit = measured.density(total - measured.counts(among))
         own: dict[str, list[Path2D]] = {name: found[image] for name, found in sets.items()}
+        # Long paths end at less likely places: ceiling and baseline have no more places than what they stand beside.
+        steps = max(len(path) for found in own.values() for path in found)
         if len(images) > 1:
-            own[BASELINE] = elsewhere
+            own[BASELINE] = [path[:steps] for path in elsewhere]
         scores = {who: measured.of(found, among, habit) for who, found in own.items()}
         if len(among) > 1:
-            scores[CEILING] = measured.among(among, habit)
+            scores[CEILING] = measured.among(among, steps, habit)
         for who, found in scores.items():
             for name, value in found.items():
                 values[name, who].append(value)
@@ -225,15 +227,16 @@ class _Measures:
         pairs = islice(((one, two) for one in paths for two in others), PAIRS)
         return {**_means(maps), **_means([self._aligned(one, two) for one, two in pairs])}
 
-    def among(self, paths: Sequence[Path2D], habit: NDArray[np.float64]) -> dict[str, float]:
-        """The mean of each measure over paths, each against all the others."""
+    def among(self, paths: Sequence[Path2D], steps: int, habit: NDArray[np.float64]) -> dict[str, float]:
+        """The mean of each measure over the first places of paths, each against all the others."""
         counts = [self.counts([path]) for path in paths]
         total = np.sum(counts, axis=0)
+        cut = [path[:steps] for path in paths]
         maps = [
             self._on_map(path, self.density(total - own), habit)
-            for path, own in zip(paths, counts, strict=True)
+            for path, own in zip(cut, counts, strict=True)
         ]
-        pairs = islice(((one, two) for k, one in enumerate(paths) for two in paths[:k]), PAIRS)
+        pairs = islice(((one, two) for k, one in enumerate(cut) for two in cut[:k]), PAIRS)
         return {**_means(maps), **_means([self._aligned(one, two) for one, two in pairs])}
 
     def _on_map(

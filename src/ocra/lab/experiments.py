@@ -14,10 +14,12 @@ from typing import Any
 import numpy as np
 import torch
 
+from ocra.data import SameDifferent, TaskConfig, task_of_model
+from ocra.data.same_different import FAMILIES
 from ocra.errors import UsageError
 from ocra.lab.corruptions import MNIST_C
 from ocra.lab.running import Condition, LabExperiment, Look
-from ocra.lab.stimuli import Scenes, Shown
+from ocra.lab.stimuli import Scenes, Shown, TaskScenes
 from ocra.model.interventions import Lesion
 from ocra.model.network import Network
 from ocra.model.trace import Windows
@@ -370,11 +372,50 @@ class Order(LabExperiment):
                 yield "", f"a {label}", "first", value
 
 
+class ShapeFamilies(LabExperiment):
+    name, title = "same-different", "Same or different, by family of shapes"
+    question = (
+        "Did it learn to compare, or the shapes of its training? Accuracy is the share of images in which same or "
+        "different is named rightly, whatever is said of the shapes; a half is chance."
+    )
+    beside = (
+        "Most people find the rule of SVRT problem 1 from a few examples (Fleuret and others 2011, PNAS 108:17621) and "
+        "apply it to any shape. Convolutional networks that were trained on some shapes fail with others (Puebla and "
+        "Bowers 2022, Journal of Vision 22(10):11); the authors' OCRA is right in 98.9 % of validation images (2023)."
+    )
+    axis, measures = "", ("error", "accuracy")
+    labels = ERROR | {"accuracy": "same or different named rightly"}
+
+    def scenes(self, model: Network) -> TaskConfig:
+        if model.info.task.get("name") != SameDifferent.name:
+            raise UsageError(
+                f"{model.info.name or 'This network'} was not trained to tell same from different; "
+                "'ocra train same-different' makes a network that is."
+            )
+        return task_of_model(model.info.task, model.config)
+
+    def conditions(self, base: TaskConfig, model: Network) -> list[Condition]:
+        trained = model.info.task.get("families", ())
+        return [
+            Condition(
+                family,
+                TaskScenes(base.with_settings(families=(family,))),
+                "trained" if family in trained else "held out",
+            )
+            for family in sorted(FAMILIES, key=lambda family: family not in trained)
+        ]
+
+    def measure(self, look: Look) -> Row:
+        relations = {"same", "different"}
+        said = relations & set(look.row["answer"].split())
+        return {"accuracy": int(said == relations & set(look.row["truth"].split()))}
+
+
 EXPERIMENTS: dict[str, type[LabExperiment]] = {
     kind.name: kind
     for kind in (
         Overlap, GlimpseBudget, ReactionTime, SetSize, Crowding, Uncrowding, Cueing, LesionStudy, SizeTransfer,
-        ShiftTransfer, CorruptionStudy, SameCategory, ObjectBasedAttention, Order,
+        ShiftTransfer, CorruptionStudy, SameCategory, ObjectBasedAttention, Order, ShapeFamilies,
     )
 }  # fmt: skip
 

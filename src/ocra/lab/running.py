@@ -17,7 +17,7 @@ from ocra.config import AnswerRule
 from ocra.data.task import Batch
 from ocra.errors import OcraError, UsageError
 from ocra.files import printable, rows_to_csv, write_text_atomically
-from ocra.lab.stimuli import Scenes, Shown
+from ocra.lab.stimuli import Scenes, Shown, Stimuli
 from ocra.metrics import wilson_interval, wrong_answers
 from ocra.model.deciding import answer_margin
 from ocra.model.network import Network
@@ -40,7 +40,7 @@ class Condition:
 
     x: float | str
     """Its place on the axis of the figure: a number, or the name of a category."""
-    scenes: Scenes
+    scenes: Stimuli
     series: str = ""
     """The line of the figure that it belongs to."""
     interventions: dict[str, Any] = field(default_factory=dict)
@@ -88,9 +88,13 @@ class LabExperiment:
     smallest: ClassVar[int] = 0
     """Side of the smallest image that the experiment needs."""
 
-    def conditions(self, base: Scenes, model: Network) -> list[Condition]:
-        """The cells, made from scenes like those that the model was trained on."""
+    def conditions(self, base: Any, model: Network) -> list[Condition]:
+        """The cells, made from what `scenes` gives: as a rule `Scenes` like those that the model was trained on."""
         raise NotImplementedError
+
+    def scenes(self, model: Network) -> Any:
+        """What the conditions of a model are made from."""
+        return scenes_like(model)
 
     def measure(self, look: Look) -> dict[str, Any]:
         """Further columns of a trial's row."""
@@ -159,13 +163,13 @@ def run(
         raise UsageError(f"An experiment needs at least 1 trial in each condition, not {trials}.")
     sources: list[Any] = list(weights) if isinstance(weights, list | tuple) else [weights]
     models = [load(each, device) for each in sources]
-    names = _names(models)
+    names = names_of(models)
     plans = []
     for name, model in zip(names, models, strict=True):
         if model.config.height < experiment.smallest:
             needs = f"{experiment.name} needs images of {experiment.smallest} pixels"
             raise UsageError(f"{needs}; {name} looks at {model.config.height}.")
-        plans.append((name, model.eval(), experiment.conditions(scenes_like(model), model)))
+        plans.append((name, model.eval(), experiment.conditions(experiment.scenes(model), model)))
     total = trials * sum(len(conditions) for _, _, conditions in plans)
     rows: list[dict[str, Any]] = []
     for name, model, conditions in plans:
@@ -215,7 +219,7 @@ def scenes_like(model: Network) -> Scenes:
     )
 
 
-def _names(models: Sequence[Network]) -> list[str]:
+def names_of(models: Sequence[Network]) -> list[str]:
     """A name for each model, each only once."""
     names: list[str] = []
     for model in models:

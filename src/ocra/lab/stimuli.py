@@ -14,7 +14,7 @@ import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import torch
@@ -23,7 +23,7 @@ from PIL import Image
 from torch import Tensor
 
 from ocra.data.digits import DIGIT_SIZE, DigitPool, digit_pool
-from ocra.data.task import Annotations, Batch
+from ocra.data.task import Annotations, Batch, TaskConfig, make_task
 from ocra.errors import OcraError, UsageError
 from ocra.files import rows_to_csv, write_text_atomically
 from ocra.lab.corruptions import CORRUPTIONS, MOST, Draws, Floats, corrupt, transformed
@@ -198,6 +198,36 @@ class Shown:
         except OSError as error:
             raise OcraError(f"{folder} could not be written: {error.strerror or error}.") from None
         return target / "trials.csv"
+
+
+class Stimuli(Protocol):
+    """Anything that makes stimuli by their numbers; trial k under a seed is always the same."""
+
+    def make(self, trials: Iterable[int], seed: int = 0) -> Shown:
+        """The stimuli of these trials."""
+
+
+@dataclass(frozen=True)
+class TaskScenes:
+    """Images of a task as stimuli, with the settings that a condition gives it."""
+
+    task: TaskConfig
+    split: str = "test"
+
+    def make(self, trials: Iterable[int], seed: int = 0) -> Shown:
+        """The images of these numbers; a row says what is in each and how the task was set."""
+        source, numbers = make_task(self.task, self.split, seed), list(trials)
+        batch = source.batch(numbers, annotations=True)
+        settings = {
+            name: " ".join(map(str, value)) if isinstance(value, tuple) else value
+            for name, value in self.task.to_dict().items()
+            if name != "name"
+        }
+        rows = tuple(
+            {"trial": number, "seed": seed, "truth": " ".join(names), **settings}
+            for number, names in zip(numbers, batch.names(source.class_names), strict=True)
+        )
+        return Shown(batch, rows)
 
 
 @dataclass(frozen=True)
