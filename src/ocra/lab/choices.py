@@ -190,10 +190,11 @@ def score_choices(responses: Sequence[str | os.PathLike[str]]) -> list[dict[str,
     if not counts:
         raise OcraError("There is no response in these files.")
     table = []
-    for (model, against), won in sorted(counts.items()):
-        low, high = wilson_interval(sum(won), len(won))
-        row = {"model": model, "against": against, "trials": len(won), "chosen": sum(won)}
-        table.append({**row, "share": sum(won) / len(won), "low": low, "high": high})
+    for (model, against), outcomes in sorted(counts.items()):
+        n, won = len(outcomes), sum(outcomes)
+        low, high = wilson_interval(won, n)
+        row = {"model": model, "against": against, "trials": n, "chosen": won}
+        table.append({**row, "share": won / n, "low": low, "high": high})
     return table
 
 

@@ -178,10 +178,10 @@ def compare(
             for name, value in found.items():
                 values[name, who].append(value)
     rows = []
-    for (name, who), found in values.items():
-        mean, low, high = bootstrap(found, seed)
+    for (name, who), each in values.items():
+        mean, low, high = bootstrap(each, seed)
         rows.append(
-            {"measure": name, "who": who, "images": len(found), "mean": mean, "low": low, "high": high}
+            {"measure": name, "who": who, "images": len(each), "mean": mean, "low": low, "high": high}
         )
     order = list(dict.fromkeys(row["measure"] for row in rows))
     return sorted(rows, key=lambda row: order.index(row["measure"]))

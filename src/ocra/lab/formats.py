@@ -110,8 +110,9 @@ def write_fixations(
         raise UsageError(f"The duration must be a number of seconds above 0, not {duration}.")
     try:
         if ending == ".npz":
+            every: dict[str, Any] = {**_arrays(paths, duration), **arrays}
             with atomic_path(target) as temporary:
-                np.savez(temporary, **(_arrays(paths, duration) | arrays))
+                np.savez(temporary, **every)
             return [target]
         if ending in (".csv", ".json"):
             write_text_atomically(target, _csv(paths) if ending == ".csv" else _json(paths, duration))
