@@ -14,9 +14,10 @@ import torch
 from PIL import Image
 
 import ocra
-from ocra.cli.main import COMMANDS, OVERVIEW, columns, lesion_of, main, whole_number
+from ocra.cli.main import COMMANDS, OVERVIEW, columns, main, whole_number
 from ocra.config import ModelConfig
 from ocra.files import csv_cell
+from ocra.model.interventions import lesion_of
 from ocra.model.ocra import OCRA
 from ocra.model.weights import ModelInfo
 

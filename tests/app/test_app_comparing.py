@@ -98,8 +98,8 @@ def test_another_model_brings_its_companion_unless_two_are_being_compared(models
     from ocra.app import page
 
     actions = page.Page(Studio(models))
-    assert actions.other_model(Session(), "five", 3, False, "clutter", 3)[-1] == "three"
-    assert actions.other_model(Session(), "five", 3, True, "clutter", 3)[-1] == page.gr.skip()
+    assert actions.other_model(Session(), "five", 3, False, "clutter", 3)[9] == "three"
+    assert actions.other_model(Session(), "five", 3, True, "clutter", 3)[9] == page.gr.skip()
 
 
 @pytest.mark.needs("gradio")
@@ -112,8 +112,8 @@ def test_list_that_is_merely_opened_changes_nothing(models):
     for outputs in (
         actions.other_model(session, *now),
         actions.other_second(session, *now),
-        actions.counted(session, *now),
-        actions.asking("this")(session, "multimnist", 4, *now),
+        actions.changed(session, *now),
+        actions.asking("this")(session, "multimnist", 4, 0, *now),
     ):
         assert outputs[0] == session
         assert all(value == skip for value in (outputs[1], outputs[2], *outputs[4:]))

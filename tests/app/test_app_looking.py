@@ -13,7 +13,7 @@ import torch
 from PIL import Image
 from visitors import save_model
 
-from ocra.app import subjects
+from ocra.app import looking, subjects
 from ocra.app.looking import Force, load_models, look, so_far
 from ocra.app.looking import _short_names as short_names
 from ocra.app.studio import Choice, Result, Session, Studio
@@ -21,7 +21,6 @@ from ocra.app.subjects import Request, Subject, TestImages, from_drawing, from_u
 from ocra.app.view import _said, steps_of
 from ocra.errors import OcraError
 from ocra.images.reading import UserImage
-from ocra.model.ocra import OCRA
 from ocra.prediction import FoundObject
 
 CHOICE = Choice("three", 3, False, "five", 5)
@@ -141,7 +140,7 @@ def test_error_that_nobody_expected_is_a_notice_too(models, monkeypatch, capsys)
 def test_reading_a_task_makes_nobody_wait_and_is_told(models, monkeypatch):
     """A visitor who waits may do something else; the image is shown once its task is read."""
     readable, opened = Event(), subjects._open
-    monkeypatch.setattr(subjects, "_open", lambda config: readable.wait(60) and opened(config))
+    monkeypatch.setattr(subjects, "_open", lambda *asked: readable.wait(60) and opened(*asked))
     studio = Studio(models)
     started = time.monotonic()
     waiting = studio.test(Session(dot(5, 5)), Request("multimnist", 7), CHOICE)
@@ -160,11 +159,11 @@ def test_reading_a_task_makes_nobody_wait_and_is_told(models, monkeypatch):
 def test_what_could_not_be_read_is_tried_again(models, monkeypatch):
     opened, tries = subjects._open, []
 
-    def fail_once(config):
-        tries.append(config)
+    def fail_once(*asked):
+        tries.append(asked)
         if len(tries) == 1:
             raise OcraError("It is not there.")
-        return opened(config)
+        return opened(*asked)
 
     monkeypatch.setattr(subjects, "_open", fail_once)
     studio = Studio(models)
@@ -233,7 +232,7 @@ def test_short_names_tell_models_apart():
 
 
 def test_usual_model_comes_first(monkeypatch):
-    monkeypatch.setattr(OCRA, "from_pretrained", staticmethod(lambda source: source))
+    monkeypatch.setattr(looking, "load", lambda source: source)
     assert next(iter(load_models())) == "multimnist-3"
 
 

@@ -49,7 +49,7 @@ def save_model(
 class Visitor:
     """One browser context with its page, and everything that went wrong in it."""
 
-    def __init__(self, browser, url: str, **options: object) -> None:
+    def __init__(self, browser, url: str, query: str = "", **options: object) -> None:
         self.context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}, **options})
         self.page = self.context.new_page()
         self.page.set_default_timeout(60_000)
@@ -58,7 +58,7 @@ class Visitor:
         self.page.on("console", lambda message: message.type == "error" and self.errors.append(message.text))
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))
         self.page.on("request", lambda request: self.hosts.add(urlparse(request.url).hostname or ""))
-        self.page.goto(url)
+        self.page.goto(url + query)
         self.wait_until_shown()
 
     def wait_until_shown(self, look: str = ".look") -> None:

@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from html import escape
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import gradio as gr
 
-from ocra.app.looking import companion, most_glimpses
-from ocra.app.studio import NOTHING, Choice, Result, Session, Studio, whole
-from ocra.app.subjects import MOST_NUMBER, Request, task_of
+from ocra.app.looking import MOST_ROUTINGS, MOST_UNTIL, Choice, companion, most_glimpses, whole
+from ocra.app.sharing import parts_of
+from ocra.app.studio import NOTHING, Result, Session, Studio
+from ocra.app.subjects import (
+    MOST_CLUTTER,
+    MOST_NUMBER,
+    MOST_SEED,
+    Pick,
+    Request,
+    SceneRequest,
+    scene_like,
+    task_of,
+)
 from ocra.app.uploads import MOST_BYTES
 from ocra.app.view import empty
 from ocra.data import get_task, task_names
-from ocra.model.ocra import OCRA
+from ocra.lab.corruptions import CORRUPTIONS, MOST
+from ocra.model.network import Network
 from ocra.viz.style import PALETTE, css_variables
 
 FOLDER = Path(__file__).parent
@@ -53,25 +64,44 @@ class Page:
                     self.view: Any = _scripted(empty(NOTHING), "view.js", "ocra-view")
                 with gr.Column(elem_id="ocra-choice", min_width=0):
                     self._add_controls(first)
+                    self._add_experiment(first)
             gr.HTML(FOOTER, apply_default_css=False)
-            self._wire(session, [session, self.view, message, self.timer, self.number])
+            self._wire(session, [session, self.view, message, self.timer, self.number, self.trial])
 
-    def _add_sources(self, model: OCRA) -> None:
-        """The three ways to an image. Gradio finds the events of our scripts when the program runs, hence Any."""
-        with gr.Tabs(elem_id="ocra-sources"):
-            with gr.Tab("Draw"):
+    def _add_sources(self, model: Network) -> None:
+        """The four ways to an image. Gradio finds the events of our scripts when the program runs, hence Any."""
+        with gr.Tabs(elem_id="ocra-sources") as self.sources:
+            with gr.Tab("Draw", id="draw"):
                 self.pad: Any = _scripted(_pad(model), "pad.js", "ocra-draw")
-            with gr.Tab("Upload"):
+            with gr.Tab("Upload", id="upload"):
                 self.drop: Any = _scripted(DROP, "upload.js", "ocra-upload")
-            with gr.Tab("Test image"):
+            with gr.Tab("Test image", id="test"):
                 self.task = _tasks(model)
-                limits: Any = {"precision": 0, "minimum": 0, "maximum": MOST_NUMBER}
-                self.number = gr.Number(0, label="Number", elem_id="ocra-number", **limits)
-                with gr.Row(elem_id="ocra-step-through"):
+                with gr.Row(elem_classes="ocra-pair"):
+                    self.number = _whole("Number", "ocra-number", MOST_NUMBER)
+                    self.seed = _whole("Seed", "ocra-seed", MOST_SEED)
+                with gr.Row(elem_classes="ocra-pair"):
                     self.another = gr.Button("Another one", variant="primary", min_width=0)
                     self.following = gr.Button("Next", min_width=0)
+            with gr.Tab("Scene", id="scene"):
+                self._add_scene(model)
 
-    def _add_controls(self, first: OCRA) -> None:
+    def _add_scene(self, model: Network) -> None:
+        """Digits laid out by hand, as the lab makes them."""
+        with gr.Group(elem_id="ocra-scene"):
+            self.overlap, self.clutter = _overlap(model), _clutter(model)
+            self.contrast = gr.Slider(0.05, 1, 1, step=0.05, label="Contrast", elem_id="ocra-contrast")
+            self.severity = gr.Slider(0, MOST, 0, step=0.5, label="Noise", elem_id="ocra-severity")
+            kinds = [(name.replace("_", " "), name) for name in CORRUPTIONS]
+            self.noise = gr.Dropdown(kinds, value="gaussian", label="Kind of noise", elem_id="ocra-noise")
+            with gr.Row(elem_classes="ocra-pair"):
+                self.trial = _whole("Trial", "ocra-trial", MOST_NUMBER)
+                self.scene_seed = _whole("Seed", "ocra-scene-seed", MOST_SEED)
+        with gr.Row(elem_classes="ocra-pair"):
+            self.other_digits = gr.Button("Other digits", variant="primary", min_width=0)
+            self.next_trial = gr.Button("Next", min_width=0)
+
+    def _add_controls(self, first: Network) -> None:
         """Which model, how many glimpses, and what to compare it with."""
         names = list(self.studio.models)
         second = companion(self.studio.models, names[0]) or names[min(1, len(names) - 1)]
@@ -82,12 +112,30 @@ class Page:
             self.compare = gr.Checkbox(False, label="Compare side by side", elem_id="ocra-compare")
             with gr.Column(visible=False, elem_id="ocra-second") as self.second:
                 self.other = gr.Dropdown(names, value=second, label="With", elem_id="ocra-other")
-                self.other_glimpses = _glimpses(first, "ocra-other-glimpses", fewer)
+                self.other_glimpses = _glimpses(self.studio.models[second], "ocra-other-glimpses", fewer)
+
+    def _add_experiment(self, first: Network) -> None:
+        """What can be done to a model while it looks."""
+        with gr.Accordion("Experiment", open=False, elem_id="ocra-experiment") as self.experiment:
+            self.until = gr.Slider(0, MOST_UNTIL, 0, step=0.05, label="Stop when sure", elem_id="ocra-until")
+            self.silenced = _silenced(first)
+            self.routings = gr.Slider(
+                0, MOST_ROUTINGS, 0, step=1, label="Routings (0: its own)", elem_id="ocra-routings"
+            )
+            self.second_only = gr.Checkbox(
+                False, label="Only in the second column", elem_id="ocra-second-only", visible=False
+            )
 
     def _wire(self, session: gr.State, outputs: list[Any]) -> None:
         """Connect every control to an action."""
-        controls = [self.model, self.glimpses, self.compare, self.other, self.other_glimpses]
-        known, asked = [session, *controls], [session, self.task, self.number, *controls]
+        controls = [
+            self.model, self.glimpses, self.compare, self.other, self.other_glimpses, self.until, self.routings,
+            self.silenced, self.second_only,
+        ]  # fmt: skip
+        scene: list[Any] = [
+            self.trial, self.overlap, self.clutter, self.contrast, self.noise, self.severity, self.scene_seed
+        ]  # fmt: skip
+        known, asked = [session, *controls], [session, self.task, self.number, self.seed, *controls]
         # One queue for all actions, none of which takes long: each starts from the session the one before it left.
         quiet: dict[str, Any] = {
             "show_progress": "hidden",
@@ -98,20 +146,57 @@ class Page:
         }
         # A deferred event would arrive without its data, so those that carry any are all run.
         carrying = quiet | {"trigger_mode": "multiple"}
+        everything = [
+            *controls, self.second, self.sources, self.experiment, self.pad, self.task, self.seed, *scene[1:]
+        ]  # fmt: skip
+        self.blocks.load(self.opened, [session], [*outputs, *everything], **quiet)
         self.pad.drawn(self.drawn, known, outputs, **carrying)
         self.drop.uploaded(self.uploaded, known, outputs, **carrying)
         self.view.force(self.moved, known, outputs, **carrying)
         self.timer.tick(self.waited, known, outputs, **quiet)
-        for event in (self.blocks.load, self.number.input, self.task.input):
+        for event in (self.number.input, self.task.input, self.seed.input):
             event(self.asking("this"), asked, outputs, **quiet)
         self.another.click(self.asking("any"), asked, outputs, **quiet)
         self.following.click(self.asking("next"), asked, outputs, **quiet)
-        of_model = [self.glimpses, self.pad, self.task, self.other]
+        for control in scene:
+            control.input(self.laying_out("this"), [*known, *scene], outputs, **quiet)
+        self.other_digits.click(self.laying_out("any"), [*known, *scene], outputs, **quiet)
+        self.next_trial.click(self.laying_out("next"), [*known, *scene], outputs, **quiet)
+        of_model = [self.glimpses, self.pad, self.task, self.other, self.silenced, self.overlap, self.clutter]
         self.model.input(self.other_model, known, [*outputs, *of_model], **quiet)
         for event in (self.other.input, self.compare.input):
-            event(self.other_second, known, [*outputs, self.other_glimpses, self.second], **quiet)
-        for event in (self.glimpses.input, self.other_glimpses.input):
-            event(self.counted, known, outputs, **quiet)
+            event(
+                self.other_second,
+                known,
+                [*outputs, self.other_glimpses, self.second, self.second_only],
+                **quiet,
+            )
+        for control in (self.glimpses, self.other_glimpses, self.until, self.routings, self.silenced):
+            control.input(self.changed, known, outputs, **quiet)
+        self.second_only.input(self.changed, known, outputs, **quiet)
+
+    def opened(self, held: Session, request: gr.Request) -> tuple[Any, ...]:
+        """The page was opened, perhaps with an address that says what to show."""
+        found = self.studio.open(str(request.query_params))
+        choice, asked, models = found.choice, found.asked, self.studio.models
+        held = replace(held, following=found.forced, warning=" ".join(found.problems))
+        result = self.studio.test(held, asked, choice)
+        scene = asked if isinstance(asked, SceneRequest) else None
+        model, other = models[choice.model], models[choice.other]
+        changed = bool(choice.until or choice.routings or choice.silenced)
+        overlap, clutter = _overlap(model), _clutter(model)
+        if scene is not None:
+            overlap, clutter = gr.Slider(value=scene.overlap or 0), gr.Slider(value=scene.clutter or 0)
+        more = [
+            choice.model, _glimpses(model, "ocra-glimpses", whole(choice.glimpses)), choice.compare, choice.other,
+            _glimpses(other, "ocra-other-glimpses", whole(choice.other_glimpses)), choice.until, choice.routings,
+            _silenced(model, choice.silenced), gr.Checkbox(value=choice.second_only, visible=choice.compare),
+            gr.Column(visible=choice.compare), gr.Tabs(selected="scene") if scene else gr.skip(),
+            gr.Accordion(open=True) if changed else gr.skip(), _pad(model),
+            _tasks(model, asked.task) if isinstance(asked, Request) else gr.skip(), asked.seed, overlap, clutter,
+            *((scene.contrast, scene.noise, scene.severity, scene.seed) if scene else [gr.skip()] * 4),
+        ]  # fmt: skip
+        return _outputs(result, *more)
 
     def drawn(self, event: gr.EventData, held: Session, *now: Any) -> tuple[Any, ...]:
         """A drawing."""
@@ -125,49 +210,68 @@ class Page:
         """A file has arrived, or something prevented it."""
         return _outputs(self.studio.upload(held, event.token, event.name, Choice(*now), event.problem))
 
-    def asking(self, pick: Literal["this", "next", "any"]) -> Callable[..., tuple[Any, ...]]:
+    def asking(self, pick: Pick) -> Callable[..., tuple[Any, ...]]:
         """A test image: that of this number, the next, or any."""
 
-        def ask(held: Session, task: str, number: float | None, *now: Any) -> tuple[Any, ...]:
-            return _outputs(self.studio.test(held, Request(task, number, pick), Choice(*now)))
+        def ask(
+            held: Session, task: str, number: float | None, seed: float | None, *now: Any
+        ) -> tuple[Any, ...]:
+            return _outputs(self.studio.test(held, Request(task, number, pick, seed or 0), Choice(*now)))
 
         return ask
+
+    def laying_out(self, pick: Pick) -> Callable[..., tuple[Any, ...]]:
+        """A scene: that of this trial, the next, or any."""
+
+        def lay_out(held: Session, *values: Any) -> tuple[Any, ...]:
+            now, (trial, overlap, clutter, contrast, noise, severity, seed) = values[:-7], values[-7:]
+            scene = SceneRequest(trial, overlap, clutter, contrast, noise, severity, pick, seed or 0)
+            return _outputs(self.studio.test(held, scene, Choice(*now)))
+
+        return lay_out
 
     def waited(self, held: Session, *now: Any) -> tuple[Any, ...]:
         """A second has passed while a task is being read."""
         return _outputs(self.studio.wait(held, Choice(*now)))
 
     def other_model(self, held: Session, *now: Any) -> tuple[Any, ...]:
-        """Another model, with its own number of glimpses, pen, task and model to compare with."""
-        choice, unchanged = Choice(*now), [gr.skip()] * 4
+        """Another model, with its own number of glimpses, pen, task, parts and model to compare with."""
+        choice, unchanged = Choice(*now), [gr.skip()] * 7
         if held.choice is not None and choice.model == held.choice.model:
             return _outputs(Result(held), *unchanged)
         if choice.model not in self.studio.models:
             return _outputs(self.studio.again(held, choice), *unchanged)
         model = self.studio.models[choice.model]
-        if held.asked is not None:  # the list of tasks goes with the model, and no image is taken by that
+        if isinstance(
+            held.asked, Request
+        ):  # the list of tasks goes with the model, and no image is taken by that
             held = replace(held, asked=replace(held.asked, task=task_of(model).name))
         second = None if choice.compare else companion(self.studio.models, choice.model)
-        choice = replace(choice, glimpses=model.config.glimpses, other=second or choice.other)
-        more = _glimpses(model, "ocra-glimpses"), _pad(model), _tasks(model), second or gr.skip()
+        kept = [part for part in choice.silenced if part in parts_of(model)]
+        choice = replace(
+            choice, glimpses=model.config.glimpses, other=second or choice.other, silenced=tuple(kept)
+        )
+        more = [_glimpses(model, "ocra-glimpses"), _pad(model), _tasks(model), second or gr.skip()]
+        more += [_silenced(model, kept), _overlap(model), _clutter(model)]
         return _outputs(self.studio.again(held, choice), *more)
 
     def other_second(self, held: Session, *now: Any) -> tuple[Any, ...]:
         """Another model to compare with, or the switch to compare."""
-        choice, last = Choice(*now), held.choice
+        choice, last, unchanged = Choice(*now), held.choice, [gr.skip()] * 3
         if last is not None and (choice.other, choice.compare) == (last.other, last.compare):
-            return _outputs(Result(held), gr.skip(), gr.skip())
+            return _outputs(Result(held), *unchanged)
         if choice.other not in self.studio.models:
-            return _outputs(self.studio.again(held, choice), gr.skip(), gr.skip())
+            return _outputs(self.studio.again(held, choice), *unchanged)
         model = self.studio.models[choice.other]
         own = choice.other != choice.model
         count = model.config.glimpses if own else whole(choice.other_glimpses)
         result = self.studio.again(held, replace(choice, other_glimpses=count))
         slider = _glimpses(model, "ocra-other-glimpses", count)
-        return _outputs(result, slider, gr.Column(visible=choice.compare))
+        shown = gr.Column(visible=choice.compare), gr.Checkbox(visible=choice.compare)
+        return _outputs(result, slider, *shown)
 
-    def counted(self, held: Session, *now: Any) -> tuple[Any, ...]:
-        """Another number of glimpses."""
+    def changed(self, held: Session, *now: Any) -> tuple[Any, ...]:
+        """Another number of glimpses, or something else done to the models."""
         return _outputs(self.studio.again(held, Choice(*now)))
 
 
@@ -177,31 +281,65 @@ def _scripted(value: str, script: str, name: str) -> gr.HTML:
     return gr.HTML(value, js_on_load=code, elem_id=name, apply_default_css=False)
 
 
-def _pad(model: OCRA) -> str:
+def _pad(model: Network) -> str:
     """The drawing pad, with a pen as wide as the strokes the model was trained on."""
     task = task_of(model)
     return PAD.format(pen=task.pen_width, hint=escape(task.drawing_hint))
 
 
-def _tasks(model: OCRA) -> gr.Dropdown:
-    """Every task that has test images, the model's own chosen."""
+def _tasks(model: Network, chosen: str = "") -> gr.Dropdown:
+    """Every task that has test images; by default the model's own is chosen."""
     own = task_of(model)
     tasks = [get_task(name) for name in dict.fromkeys([*task_names(), own.name])]
     choices = [(task.title or task.name, task.name) for task in tasks if task is own or not task.private]
-    return gr.Dropdown(choices, value=own.name, label="Task", elem_id="ocra-task")
+    return gr.Dropdown(choices, value=chosen or own.name, label="Task", elem_id="ocra-task")
 
 
-def _glimpses(model: OCRA, name: str, value: int | None = None) -> gr.Slider:
+def _glimpses(model: Network, name: str, value: int | None = None) -> gr.Slider:
     most = most_glimpses(model)
     value = value or model.config.glimpses
     return gr.Slider(1, max(most, 2), value, step=1, label="Glimpses", elem_id=name, interactive=most > 1)
 
 
+def _whole(label: str, name: str, most: int) -> gr.Number:
+    limits: Any = {"precision": 0, "minimum": 0, "maximum": most, "min_width": 0}
+    return gr.Number(0, label=label, elem_id=name, **limits)
+
+
+def _overlap(model: Network) -> gr.Slider:
+    """How much two digits overlap; of no use where scenes are of another number."""
+    usual = scene_like(model)
+    two = usual.overlap is not None
+    return gr.Slider(
+        0,
+        1,
+        usual.overlap or 0,
+        step=0.05,
+        label="Overlap",
+        elem_id="ocra-overlap",
+        interactive=two,
+    )
+
+
+def _clutter(model: Network) -> gr.Slider:
+    usual = scene_like(model).clutter or 0
+    return gr.Slider(0, MOST_CLUTTER, usual, step=1, label="Distractors", elem_id="ocra-clutter")
+
+
+def _silenced(model: Network, chosen: Sequence[str] = ()) -> gr.Dropdown:
+    """The parts of a model that can be silenced."""
+    parts = [(name, part) for part, name in parts_of(model).items()]
+    about: Any = {"multiselect": True, "interactive": bool(parts)}
+    return gr.Dropdown(parts, value=list(chosen), label="Silence (lesion)", elem_id="ocra-silenced", **about)
+
+
 def _outputs(result: Result, *more: Any) -> tuple[Any, ...]:
-    """What Gradio is told of a result: session, view, notice, timer, number, and more controls."""
-    kept = [gr.skip() if value is None else value for value in (result.view, result.notice, result.number)]
-    view, notice, number = kept
-    return result.session, view, notice, gr.Timer(active=result.session.waiting), number, *more
+    """What Gradio is told of a result: session, view, notice, timer, number, trial, and more controls."""
+    scene = isinstance(result.session.asked, SceneRequest)
+    numbers = (None, result.number) if scene else (result.number, None)
+    kept = [gr.skip() if value is None else value for value in (result.view, result.notice, *numbers)]
+    view, notice, number, trial = kept
+    return result.session, view, notice, gr.Timer(active=result.session.waiting), number, trial, *more
 
 
 def style() -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 from threading import Event
 from typing import Any
 
-from ocra.app.looking import load_models
+from ocra.app.looking import load_models, sources_of
 from ocra.app.studio import Studio
 from ocra.app.uploads import Uploads
 from ocra.errors import OcraError, UsageError
@@ -30,7 +30,7 @@ def serve(
     weights: Sequence[str], host: str = LOOPBACK, port: int | None = None, open_browser: bool = False
 ) -> None:
     """Serve the page until interrupted."""
-    studio = Studio(load_models(weights), uploads := Uploads())
+    studio = Studio(load_models(weights), uploads := Uploads(), sources_of(weights))
     with tempfile.TemporaryDirectory(prefix="ocra-app-") as folder:
         _set_environment(folder)
         try:
@@ -55,7 +55,10 @@ def serve(
             enable_monitoring=False,
             run_history=False,
             footer_links=[],
-            app_kwargs={"middleware": [middleware], "routes": upload_routes(uploads)},
+            app_kwargs={
+                "middleware": [middleware],
+                "routes": [*upload_routes(uploads), *save_routes(studio)],
+            },
             favicon_path=Path(__file__).parent / "icon.svg",
             theme=theme(),
             head=f"<style>{style()}</style>",
@@ -97,6 +100,24 @@ def upload_routes(uploads: Uploads) -> list[Any]:
         Route("/ocra/upload", receive, methods=["POST"]),
         Route("/gradio_api/upload", refuse, methods=["POST"]),
     ]
+
+
+def save_routes(studio: Studio) -> list[Any]:
+    """Where the page gets files of what it shows: drawn in a thread, so that no action has to wait."""
+    from starlette.concurrency import run_in_threadpool
+    from starlette.requests import Request
+    from starlette.responses import PlainTextResponse, Response
+    from starlette.routing import Route
+
+    async def send(request: Request) -> Response:
+        token, column, what = (request.path_params[name] for name in ("token", "column", "what"))
+        try:
+            name, content = await run_in_threadpool(studio.save, token, column, what)
+        except OcraError as error:
+            return PlainTextResponse(str(error), 503)
+        return Response(content, media_type="application/octet-stream", headers={"x-ocra-name": name})
+
+    return [Route("/ocra/save/{token}/{column:int}/{what}", send)]
 
 
 def _wait() -> None:

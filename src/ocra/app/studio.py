@@ -2,46 +2,38 @@
 
 from __future__ import annotations
 
+import secrets
 import sys
 import traceback
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import wraps
+from threading import Lock
 from typing import Concatenate, ParamSpec
 
-from ocra.app.looking import Force, look
-from ocra.app.subjects import PATIENCE, Reading, Request, Subject, TestImages, from_drawing, from_upload
+from ocra.app.looking import Choice, Force, Look, look
+from ocra.app.sharing import Opened, from_query, in_short, to_file, to_python, to_query
+from ocra.app.subjects import (
+    PATIENCE,
+    Reading,
+    Request,
+    SceneRequest,
+    Subject,
+    TestImages,
+    from_drawing,
+    from_upload,
+)
 from ocra.app.uploads import Uploads
 from ocra.app.view import empty, notice, render
 from ocra.errors import OcraError
-from ocra.model.ocra import OCRA
+from ocra.model.network import Network
 
 P = ParamSpec("P")
+MOST_KEPT = 200
+"""Visitors whose last view can be saved to a file."""
+MOST_DRAWING = 4
+"""Figures and animations that may wait to be drawn, one after the other."""
 NOTHING = "Draw something, upload an image or take a test image: here the model will look at it."
-
-
-@dataclass(frozen=True)
-class Choice:
-    """The models a visitor has chosen, as the controls say."""
-
-    model: str
-    glimpses: float
-    compare: bool
-    other: str
-    other_glimpses: float
-
-    def pairs(self) -> list[tuple[str, int]]:
-        """(model, glimpses) of each column."""
-        first = (self.model, whole(self.glimpses))
-        return [first, (self.other, whole(self.other_glimpses))] if self.compare else [first]
-
-
-def whole(glimpses: float | None) -> int:
-    """A number of glimpses as a control sent it, checked."""
-    try:
-        return int(glimpses or 1)
-    except (TypeError, ValueError, OverflowError):
-        raise OcraError("The page sent a number of glimpses that cannot be read; reload it.") from None
 
 
 @dataclass(frozen=True)
@@ -52,8 +44,14 @@ class Session:
     forced: tuple[Force, ...] = ()
     choice: Choice | None = None
     """The models as they were last shown, by which events that change nothing are known."""
-    asked: Request | None = None
-    """The test image that was asked for last."""
+    asked: Request | SceneRequest | None = None
+    """The test image or scene that was asked for last."""
+    following: tuple[Force, ...] = ()
+    """Windows to be forced once the image that is waited for is there."""
+    warning: str = ""
+    """What an address asked for in vain, said until something else is done."""
+    token: str = field(default_factory=lambda: secrets.token_urlsafe(16))
+    """By which files of what is shown can be had."""
     waiting: bool = False
     """Whether that one's task is still being read."""
     run: int = 0
@@ -70,7 +68,7 @@ class Result:
     view: str | None = None
     notice: str | None = None
     number: int | None = None
-    """Of the test image."""
+    """Of the test image or scene."""
 
 
 Act = Callable[Concatenate["Studio", Session, P], Result]
@@ -97,16 +95,27 @@ def _guarded(act: Act[P]) -> Act[P]:
 class Studio:
     """Every action of a visitor. None of them raises: what goes wrong is said on the page."""
 
-    def __init__(self, models: Mapping[str, OCRA], uploads: Uploads | None = None) -> None:
+    def __init__(
+        self, models: Mapping[str, Network], uploads: Uploads | None = None, sources: Sequence[str] = ()
+    ) -> None:
+        """sources: where the models come from, as `ocra.predict` takes it; their names where that is not said."""
         self.models = models
+        self.sources = dict(zip(models, sources or models, strict=True))
         self.uploads = uploads or Uploads()
         self.images = TestImages()
+        self._shown: dict[str, tuple[Subject, Choice, tuple[Force, ...]]] = {}
+        self._kept = Lock()
+        self._drawing, self._to_draw = Lock(), 0
 
-    def model(self, name: str) -> OCRA:
+    def model(self, name: str) -> Network:
         """The model of this name."""
         if name not in self.models:
             raise OcraError(f"There is no model '{name}' on this page.")
         return self.models[name]
+
+    def open(self, query: str) -> Opened:
+        """What the address of the page asks for."""
+        return from_query(query, self.models)
 
     @_guarded
     def show(self, session: Session, choice: Choice) -> Result:
@@ -116,17 +125,63 @@ class Studio:
     def _show(self, session: Session, choice: Choice) -> Result:
         session = replace(session, choice=choice)
         if session.subject is None:
-            return Result(session, empty(NOTHING), "")
-        looks = [
-            look(name, self.model(name), session.subject, count, session.forced)
-            for name, count in choice.pairs()
-        ]
-        view = render(session.subject, looks, session.forced, session.run, session.turn)
-        return Result(session, view, notice(session.subject.note))
+            return Result(session, empty(NOTHING), notice(session.warning))
+        looks = self._looks(session.subject, choice, session.forced)
+        self._keep(session.token, (session.subject, choice, session.forced))
+        subject = session.subject
+        view = render(
+            subject,
+            looks,
+            session.forced,
+            session.run,
+            session.turn,
+            address=to_query(choice, subject, session.forced),
+            token=session.token,
+            code=[to_python(seen, subject, self.sources[seen.name]) for seen in looks],
+            changes=[in_short(seen) for seen in looks],
+        )
+        said = " ".join(filter(None, [session.warning, subject.note]))
+        return Result(
+            replace(session, warning=""), view, notice(said, "error" if session.warning else "note")
+        )
+
+    def _looks(self, subject: Subject, choice: Choice, forced: Sequence[Force]) -> list[Look]:
+        """A pass for each column."""
+        return [look(name, self.model(name), subject, how, forced) for name, how in choice.columns()]
+
+    def _keep(self, token: str, shown: tuple[Subject, Choice, tuple[Force, ...]]) -> None:
+        with self._kept:
+            self._shown.pop(token, None)
+            self._shown[token] = shown
+            if len(self._shown) > MOST_KEPT:
+                del self._shown[next(iter(self._shown))]
+
+    def save(self, token: str, column: int, what: str) -> tuple[str, bytes]:
+        """A file of what a visitor is shown, with its name. Takes seconds, so it is no action; raises OcraError."""
+        with self._kept:
+            shown = self._shown.get(token)
+            if shown is None:
+                raise OcraError("What you saw is not here any more; reload the page.")
+            if self._to_draw >= MOST_DRAWING:
+                raise OcraError("Others are saving figures just now; try again in a minute.")
+            self._to_draw += 1
+        try:
+            subject, choice, forced = shown
+            looks = self._looks(subject, choice, forced)
+            if not 0 <= column < len(looks):
+                raise OcraError("There is no such column; reload the page.")
+            with self._drawing:
+                return to_file(looks[column], subject, what)
+        finally:
+            with self._kept:
+                self._to_draw -= 1
 
     def _take(self, session: Session, subject: Subject | None, choice: Choice) -> Result:
         """Look at another subject."""
-        taken = replace(session, subject=subject, forced=(), waiting=False, run=session.run + 1)
+        forced = session.following if subject is not None and subject.origin is not None else ()
+        taken = replace(
+            session, subject=subject, forced=forced, following=(), waiting=False, run=session.run + 1
+        )
         return self._show(taken, choice)
 
     @_guarded
@@ -144,10 +199,11 @@ class Studio:
         content = self.uploads.take(str(token))
         return self._take(session, from_upload(content, str(name)[:200] or "Your file"), choice)
 
-    def test(self, session: Session, request: Request, choice: Choice) -> Result:
-        """Look at a test image, or wait for its task to be read; nothing if it was asked for before."""
+    def test(self, session: Session, request: Request | SceneRequest, choice: Choice) -> Result:
+        """Look at a test image or a scene, or wait for its data to be read; nothing if it was asked for before."""
         if request == session.asked:
             return Result(session)
+        request = replace(request, of=request.of or choice.model)
         return self._test(replace(session, asked=request, waiting=False), request, choice, PATIENCE)
 
     def wait(self, session: Session, choice: Choice) -> Result:
@@ -157,13 +213,14 @@ class Studio:
         return self._test(replace(session, waiting=False), session.asked, choice, 0)
 
     @_guarded
-    def _test(self, session: Session, asked: Request, choice: Choice, patience: float) -> Result:
-        model = self.model(choice.model)
+    def _test(
+        self, session: Session, asked: Request | SceneRequest, choice: Choice, patience: float
+    ) -> Result:
         try:
-            subject, number = self.images.take(asked, model, patience)
+            subject, number = self.images.take(asked, self.model(asked.of or choice.model), patience)
         except Reading as reading:
             return Result(replace(session, waiting=True), notice=notice(str(reading)))
-        known = replace(session, asked=Request(asked.task, number))
+        known = replace(session, asked=replace(asked, number=number, pick="this"))
         return replace(self._take(known, subject, choice), number=number)
 
     @_guarded

@@ -52,7 +52,7 @@ function showLook(look) {
     one(".place", look).textContent = `${width} px wide at ${x}, ${y}${now.forced ? ", forced" : ""}`;
     const path = steps.slice(0, t + 1).map(({ read }) => `${read[0]},${read[1]}`);
     one(".stage .path", look).setAttribute("points", path.join(" "));
-    place(one(".draws .write", look), now.write);
+    if (now.write) place(one(".draws .write", look), now.write);
   } else {
     one(".place", look).textContent = "the whole image";
   }
@@ -162,6 +162,68 @@ function say(sentence) {
   const place = one(".silence");
   place.hidden = !sentence;
   place.textContent = sentence;
+}
+
+// Taking it away
+
+// Reloading the page, or following the link, leads to what is shown.
+function tellAddress() {
+  const query = view().dataset.address;
+  const own = [...new URLSearchParams(location.search)].filter(([key]) => key.startsWith("__"));
+  const rest = own.length ? `&${new URLSearchParams(own)}` : "";
+  if (query) history.replaceState(history.state, "", `?${query}${rest}`);
+}
+
+function tellOwn() {
+  if (view().dataset.address.includes("image=own")) say("The link holds the models and settings, not your own image.");
+}
+
+function done(button, word) {
+  const label = button.textContent;
+  if (button.dataset.busy) return;
+  button.dataset.busy = "1";
+  button.textContent = word;
+  setTimeout(() => {
+    button.textContent = label;
+    delete button.dataset.busy;
+  }, 1600);
+}
+
+async function copy(button, text) {
+  try {
+    await navigator.clipboard.writeText(text);
+  } catch {
+    // Browsers keep the clipboard from pages that came without encryption from another machine.
+    const field = document.body.appendChild(document.createElement("textarea"));
+    field.value = text;
+    field.select();
+    const copied = document.execCommand("copy");
+    field.remove();
+    if (!copied) return window.prompt("Copy this:", text);
+  }
+  done(button, "Copied");
+}
+
+// Drawing takes seconds; nothing waits for it.
+async function save(button) {
+  if (button.getAttribute("aria-busy") === "true") return;
+  const column = all(".look").indexOf(button.closest(".look"));
+  const path = `ocra/save/${view().dataset.token}/${column}/${button.dataset.file}`;
+  button.setAttribute("aria-busy", "true");
+  say("");
+  try {
+    const answer = await fetch(new URL(path, document.baseURI));
+    if (!answer.ok) return say(answer.status < 500 || answer.status === 503 ? await answer.text() : "The file could not be made; the server's log says why.");
+    const link = document.createElement("a");
+    link.href = URL.createObjectURL(await answer.blob());
+    link.download = answer.headers.get("x-ocra-name") || button.dataset.file;
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 60000);
+  } catch {
+    say("The server does not answer: it was stopped, or cannot be reached.");
+  } finally {
+    button.removeAttribute("aria-busy");
+  }
 }
 
 function toSource(look, [x, y, width]) {
@@ -275,6 +337,9 @@ element.addEventListener("click", (event) => {
   const frame = event.target.closest(".film button");
   if (event.target.closest(".play")) toggle();
   else if (frame) stop(), show(Number(frame.dataset.t));
+  else if (event.target.closest("[data-file]")) save(event.target.closest("[data-file]"));
+  else if (event.target.closest(".python")) copy(event.target, event.target.closest(".look").dataset.python);
+  else if (event.target.closest(".link")) copy(event.target, location.href), tellOwn();
   else if (event.target.closest('[aria-disabled="true"]')) return;
   else if (event.target.closest(".let-go")) release(held.filter((force) => !ofThisStep(force)));
   else if (event.target.closest(".let-all-go")) release([]);
@@ -315,6 +380,7 @@ function arrived() {
   const other = view().dataset.run !== run;
   if (other || answered()) held = JSON.parse(view().dataset.forced);
   turn = Math.max(turn, Number(view().dataset.turn));
+  tellAddress();
   setTimeout(() => all(".look").forEach(markTrained), REST); // once Gradio has shown its sliders
   if (!other) return show(step);
   run = view().dataset.run;

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from ocra.app.looking import Force, Look
+from ocra.app.looking import Force, Look, movable
 from ocra.app.subjects import Subject
 from ocra.images.fitting import Step
 from ocra.model.trace import Windows
@@ -38,19 +38,40 @@ _FORCE = """<div class="force">
  aria-label="Size of the window"><output></output></label>
 <span class="release"><button type="button" class="let-go" aria-disabled="true">Release it</button>
 <button type="button" class="let-all-go" aria-disabled="true">Release all</button></span></div>"""
+_LINK = """<button type="button" class="link" title="Copy a link to what is shown here">Copy link</button>"""
+_SAVE = """<div class="save"><span>Save</span>
+<button type="button" data-file="figure.png" title="The figure as PNG">PNG</button>
+<button type="button" data-file="figure.pdf" title="The figure as PDF">PDF</button>
+<button type="button" data-file="animation.gif" title="The animation">GIF</button>
+<button type="button" data-file="scanpath.csv" title="Where it looked, as a table">CSV</button>
+<button type="button" class="python" title="Copy Python that does the same">Copy Python</button></div>"""
 _BAR = '<span class="bar"><i></i><u hidden></u></span><data></data>'
 _TOUCH = 'tabindex="0" role="application" aria-label="Point here, or press the arrow keys, to move the gaze"'
 
 
 def render(
-    subject: Subject, looks: Sequence[Look], forced: Sequence[Force], run: int = 0, turn: int = 0
+    subject: Subject,
+    looks: Sequence[Look],
+    forced: Sequence[Force],
+    run: int = 0,
+    turn: int = 0,
+    *,
+    address: str = "",
+    token: str = "",
+    code: Sequence[str] = (),
+    changes: Sequence[Sequence[str]] = (),
 ) -> str:
     """The whole view.
 
-    `run` changes when the glimpses are to be played from the first, `turn` says which change to the forced
-    windows is answered.
+    run: changes when the glimpses are to be played from the first. turn: which change to the forced windows is
+    answered. address: the query string that leads here. token: by which files of it can be had. code, changes: for
+    each look, Python that does the same, and what was done to the model in a few words.
     """
     steps = max(look.glimpses for look in looks)
+    articles = [
+        _article(look, subject, python, done)
+        for look, python, done in zip(looks, code or [""] * 2, changes or [()] * 2, strict=False)
+    ]
     windows = escape(json.dumps([vars(force) for force in forced]))
     kind = ' data-test="1"' if subject.exact is not None else ""
     truth = (
@@ -58,13 +79,14 @@ def render(
     )
     return (
         f'<section class="ocra-view" data-run="{run}" data-turn="{turn}" data-steps="{steps}" '
+        f'data-address="{escape(address)}" data-token="{escape(token)}" '
         f'data-forced="{windows}"{kind}><div class="transport">{_PLAY}'
         f'<input type="range" class="step" min="1" max="{steps}" value="{steps}" aria-label="Glimpse">'
         f'<output class="count" aria-live="polite">Glimpse {steps} of {steps}</output>'
-        f'<p class="subject"><span>{escape(subject.title)}</span>{truth}</p></div>'
+        f'<p class="subject"><span>{escape(subject.title)}</span>{truth}</p>{_LINK}</div>'
         '<p class="silence" role="alert" hidden></p>'
         f'<div class="looks {"two" if len(looks) > 1 else "one"}">'
-        f"{''.join(_article(look, subject) for look in looks)}</div></section>"
+        f"{''.join(articles)}</div></section>"
     )
 
 
@@ -79,22 +101,26 @@ def notice(message: str, kind: str = "note") -> str:
     return f'<p class="ocra-notice {kind}" role="{role}">{escape(message)}</p>' if message else ""
 
 
-def _article(look: Look, subject: Subject) -> str:
+def _article(look: Look, subject: Subject, code: str, changes: Sequence[str]) -> str:
     """One column: the answer, the image with the windows, and what the model makes of them."""
-    config = look.config
+    config, can_move = look.config, movable(look.model)
     placement = json.dumps([*look.prepared.placement.scale, *look.prepared.placement.offset])
     steps = escape(json.dumps(steps_of(look), separators=(",", ":")))
     assert look.trace.glimpses is not None and look.trace.canvases is not None
     write = ""
     if look.trace.write_windows is not None:
         write = f'<svg viewBox="-0.5 -0.5 {config.width} {config.height}"><rect class="write"/></svg>'
+    drawn = '<figure class="draws"><div class="stack none"><p>It draws nothing.</p></div></figure>'
+    if look.draws:
+        drawn = _stack("draws", "What it draws", look.trace.canvases[-1, : look.glimpses], write)
     return (
         f'<article class="look" data-model="{escape(look.name)}" data-w="{config.width}" '
-        f'data-h="{config.height}" data-trained="{look.model.info.glimpses}" data-movable="{int(config.attention)}" '
-        f'data-placement="{placement}" data-steps="{steps}">{_verdict(look, subject)}<div class="panels">'
-        f'<div class="gaze">{_stage(look)}{_film(look)}{_FORCE if config.attention else ""}</div>'
-        f'<div class="insight">{_stack("reads", "What it reads", look.trace.glimpses[-1])}'
-        f"{_stack('draws', 'What it draws', look.trace.canvases[-1], write)}{_capsules(look)}</div></div>"
+        f'data-h="{config.height}" data-trained="{look.model.info.glimpses}" data-movable="{int(can_move)}" '
+        f'data-placement="{placement}" data-steps="{steps}" data-python="{escape(code)}">'
+        f'{_verdict(look, subject, changes)}<div class="panels">'
+        f'<div class="gaze">{_stage(look)}{_film(look)}{_FORCE if can_move else ""}{_SAVE}</div>'
+        f'<div class="insight">{_stack("reads", "What it reads", look.trace.glimpses[-1, : look.glimpses])}'
+        f"{drawn}{_capsules(look)}</div></div>"
         f"{_preparation(look.prepared.steps) if subject.explain else ''}</article>"
     )
 
@@ -102,7 +128,7 @@ def _article(look: Look, subject: Subject) -> str:
 # The answer in words
 
 
-def _verdict(look: Look, subject: Subject) -> str:
+def _verdict(look: Look, subject: Subject, changes: Sequence[str] = ()) -> str:
     """The header above a look: the answer after each glimpse, right or wrong after the last."""
     last = look.glimpses - 1
     said = "".join(
@@ -113,8 +139,12 @@ def _verdict(look: Look, subject: Subject) -> str:
     about = [_ability(look), f"trained with {_counted(look.model.info.glimpses, 'glimpse')}"]
     if subject.exact is not None and not subject.fits(look.model):
         about.append(f"resized for this model, from {_size(subject.exact)} to {_size(look.prepared.image)}")
+    changed = " · ".join([*changes, *look.unable])
+    plain = " · ".join(about)
+    shown = f"{escape(plain)} · <em>{escape(changed)}</em>" if changed else escape(plain)
     return (
-        f'<header class="verdict"><p class="model"><b>{escape(look.name)}</b> {" · ".join(about)}</p>'
+        f'<header class="verdict"><p class="model" title="{escape(" · ".join(filter(None, [plain, changed])))}">'
+        f"<b>{escape(look.name)}</b> {shown}</p>"
         f'<div class="said" role="status">{said}</div></header>'
     )
 
@@ -228,7 +258,7 @@ def steps_of(look: Look) -> list[dict[str, Any]]:
     lengths = trace.capsule_lengths.double().numpy().round(3)
     sums = trace.capsule_lengths.double().cumsum(1).numpy().round(3)
     made: list[dict[str, Any]] = []
-    for t, winner in enumerate(trace.winners[-1].tolist()):
+    for t, winner in enumerate(trace.winners[-1, : look.glimpses].tolist()):
         believed = set(_labels(look.answers[t]))
         step: dict[str, Any] = {
             "lengths": lengths[-1, t, rows].tolist(),
@@ -240,8 +270,8 @@ def steps_of(look: Look) -> list[dict[str, Any]]:
         }
         if look.forced:
             step |= {"free": lengths[0, t, rows].tolist(), "free_sums": sums[0, t, rows].tolist()}
-        if reads and writes:
-            step |= {"read": reads[t], "write": writes[t]}
+        step |= {"read": reads[t]} if reads else {}
+        step |= {"write": writes[t]} if writes else {}
         made.append(step)
     return made
 
@@ -256,7 +286,7 @@ def _stage(look: Look) -> str:
     marks = ""
     if squares := _squares(look.trace.read_windows, config.glimpse_size):
         marks = '<rect class="shade"/><polyline class="path"/>'
-        for t, (x, y, width) in enumerate(squares):
+        for t, (x, y, width) in enumerate(squares[: look.glimpses]):
             marks += (
                 f'<g data-t="{t}" class="{"forced" if t in look.forced else ""}"><rect class="trail" '
                 f'x="{x - width / 2:g}" y="{y - width / 2:g}" width="{width:g}" height="{width:g}"/>'
@@ -264,7 +294,7 @@ def _stage(look: Look) -> str:
             )
         marks += '<rect class="window"/>'
     return (
-        f'<figure class="where"><svg class="stage" {_TOUCH if config.attention else ""} '
+        f'<figure class="where"><svg class="stage" {_TOUCH if movable(look.model) else ""} '
         f'viewBox="{-0.5 - around:g} {-0.5 - around:g} {across:g} {down:g}"><image class="image" x="-0.5" y="-0.5" '
         f'width="{config.width}" height="{config.height}" href="{_data_url(look.prepared.image)}"/>'
         f'<rect class="edge" x="-0.5" y="-0.5" width="{config.width}" height="{config.height}"/>{marks}</svg>'
@@ -325,7 +355,7 @@ def _film(look: Look) -> str:
         f'<img alt="" src="{_data_url(look.trace.glimpses[-1, t])}"><span>{t + 1}</span>'
         f'<b class="{"weak" if lengths[t, winner] < WEAK else ""}">{escape(_tag(look, winner))}</b>'
         "</button></li>"
-        for t, winner in enumerate(look.trace.winners[-1].tolist())
+        for t, winner in enumerate(look.trace.winners[-1, : look.glimpses].tolist())
     )
     return f'<ol class="film{" many" if look.glimpses > 6 else ""}">{frames}</ol>'
 

@@ -8,11 +8,12 @@ from typing import Literal
 
 from tyro.conf import Positional
 
-from ocra.cli.main import Device, columns, lesion_of, parse
+from ocra.cli.main import Device, columns, parse
 from ocra.files import printable
 from ocra.lab.experiments import EXPERIMENTS
 from ocra.lab.running import UNTIL
 from ocra.lab.running import run as run_experiment
+from ocra.model.interventions import lesion_of
 from ocra.prediction import given
 
 DESCRIPTION = "Run experiments of vision science on the model. Example: ocra lab run overlap --trials 200"

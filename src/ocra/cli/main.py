@@ -199,21 +199,10 @@ class Interventions:
 
     def given(self) -> dict[str, Any]:
         """Those that were asked for, as arguments of `OCRA.forward`."""
+        from ocra.model.interventions import lesion_of
+
         values = {**vars(self), "lesion": lesion_of(self.lesion)}
         return {name: value for name, value in values.items() if value is not None}
-
-
-def lesion_of(words: Sequence[str]) -> Lesion | None:
-    """The lesion that words such as encoder-memory, feedback or 3 (an object capsule) stand for."""
-    from ocra.model.interventions import Lesion
-
-    parts = {field.name for field in dataclasses.fields(Lesion)} - {"capsules"}
-    capsules = tuple(int(word) for word in words if word.isdecimal())
-    named = {word.replace("-", "_") for word in words if not word.isdecimal()}
-    if unknown := sorted(named - parts):
-        known = ", ".join(sorted(part.replace("_", "-") for part in parts))
-        raise UsageError(f"--lesion knows {known} and numbers of object capsules, not '{unknown[0]}'.")
-    return Lesion(capsules=capsules, **dict.fromkeys(named, True)) if words else None
 
 
 def whole_number(text: str) -> int:

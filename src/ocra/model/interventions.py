@@ -5,13 +5,15 @@ Each changes the one thing it names and leaves the rest of the pass untouched.
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from ocra.config import ModelConfig
-from ocra.errors import OcraError
+from ocra.errors import OcraError, UsageError
 from ocra.model.attention import Window
 from ocra.model.trace import Windows
 
@@ -31,6 +33,17 @@ class Lesion:
     """The decoder forgets its state before each glimpse; the next window still follows its last output."""
     feedback: bool = False
     """The encoder gets zeros in place of the decoder state (models with feedback only)."""
+
+
+def lesion_of(words: Sequence[str]) -> Lesion | None:
+    """The lesion that words such as encoder-memory, feedback or 3 (an object capsule) stand for."""
+    parts = {field.name for field in dataclasses.fields(Lesion)} - {"capsules"}
+    capsules = tuple(int(word) for word in words if word.isdecimal())
+    named = {word.replace("-", "_") for word in words if not word.isdecimal()}
+    if unknown := sorted(named - parts):
+        known = ", ".join(sorted(part.replace("_", "-") for part in parts))
+        raise UsageError(f"A lesion names {known} or numbers of object capsules, not '{unknown[0]}'.")
+    return Lesion(capsules=capsules, **dict.fromkeys(named, True)) if words else None
 
 
 @dataclass(frozen=True)
