@@ -24,8 +24,6 @@ from ocra.files import printable
 if TYPE_CHECKING:
     from tyro.constructors import PrimitiveConstructorSpec, PrimitiveTypeInfo
 
-    from ocra.model.interventions import Lesion
-
 Device = Literal["cpu", "cuda", "mps"]
 Split = Literal["train", "validation", "test"]
 Result = TypeVar("Result")
