@@ -14,6 +14,7 @@ from ocra.config import AnswerRule
 from ocra.errors import UsageError
 from ocra.lab import EXPERIMENTS, Condition, LabExperiment
 from ocra.lab.running import decision_glimpses, draw, interval, scenes_like
+from ocra.model.interventions import Lesion
 from ocra.model.weights import ModelInfo
 
 TASK = {"name": "multimnist", "digits": "glyphs", "max_shift": 4}
@@ -101,6 +102,33 @@ def test_models_side_by_side_see_the_same_scenes(small):
 def test_interventions_hold_for_all_conditions(small):
     outcome = ocra.lab.run(Contrast(), small, trials=2, glimpses=1)
     assert {row["glimpses"] for row in outcome.trials} == {1}
+
+
+def test_several_values_of_an_intervention_are_run_side_by_side(small):
+    outcome = ocra.lab.run(Contrast(), small, trials=2, glimpses=[1, 2], routings=3)
+    made = {row["model"]: row["glimpses"] for row in outcome.trials}
+    assert made == {"small · glimpses 1": 1, "small · glimpses 2": 2}
+
+
+def test_a_lesion_has_the_intact_model_beside_it(small):
+    outcome = ocra.lab.run(Contrast(), small, trials=2, lesion=[None, Lesion(decoder_memory=True)])
+    names = list(dict.fromkeys(row["model"] for row in outcome.trials))
+    assert names == ["small · lesion as trained", "small · lesion decoder-memory"]
+
+
+def test_a_cue_puts_the_first_window_where_it_says(small):
+    outcome = ocra.lab.run(Contrast(), small, trials=2, cue=[None, (22.0, 10.0)])
+    first = {row["model"]: row["scanpath"].split()[0] for row in outcome.trials}
+    assert first["small · cue (22.0, 10.0)"] == "22.0,10.0" != first["small · cue as trained"]
+    with pytest.raises(UsageError, match="no window to cue"):
+        ocra.lab.run(Contrast(), blind(), trials=1, cue=(1.0, 1.0))
+
+
+def blind():
+    model = tiny_model(attention=False, glimpses=2)
+    info = {"name": "blind", "task": TASK, "answer": {"objects": 2, "repeats": False}}
+    model.info = ModelInfo.from_dict(info, model.config)
+    return model
 
 
 def test_an_experiment_can_be_named_by_its_class():

@@ -39,10 +39,11 @@ def run(
     trials: int = 200,
     out: Path | None = None,
     seed: int = 0,
-    glimpses: int | None = None,
+    glimpses: tuple[int, ...] = (),
     until: float = UNTIL,
-    routings: int | None = None,
+    routings: tuple[int, ...] = (),
     lesion: tuple[str, ...] = (),
+    cue: tuple[float, float] | None = None,
     device: Device | None = None,
 ) -> None:
     """Run an experiment: trials.csv, summary.csv with 95 % intervals, a figure, a page of text.
@@ -53,6 +54,8 @@ def run(
 
     ocra lab run my_module:MyExperiment --weights multimnist-3 multimnist-10
 
+    ocra lab run overlap --routings 1 3 --lesion decoder-memory --cue 22 22
+
     Args:
         name: One of 'ocra lab list', or package.module:Class of your own.
         weights: Names of shipped weights, or folders, drawn side by side. Default: multimnist-3, or cluttered-5
@@ -60,10 +63,13 @@ def run(
         trials: Trials in each condition.
         out: Folder to write. Default: lab-NAME.
         seed: Another seed gives other scenes.
-        glimpses: Number of glimpses in all conditions, if not the one the model was trained with.
+        glimpses: Number of glimpses in all conditions, if not the one the model was trained with; several are run side
+            by side.
         until: Margin between the answer and the next class at which an answer counts as decided.
-        routings: Number of routings in all conditions, if not the model's own.
-        lesion: Parts to silence in all conditions: encoder-memory, decoder-memory, feedback, or numbers of capsules.
+        routings: Number of routings in all conditions, if not the model's own; several are run side by side.
+        lesion: Parts to silence in all conditions: encoder-memory, decoder-memory, feedback, or numbers of capsules;
+            the intact model is run beside it.
+        cue: Centre (x, y) of the first window in all conditions, in pixels; the free one is run beside it.
         device: Where to compute: cpu, cuda or mps.
     """
     from ocra.lab.experiments import find_experiment
@@ -73,7 +79,10 @@ def run(
     target = out or Path(f"lab-{experiment.name or 'experiment'}")
     outcome = run_experiment(
         experiment, list(chosen), trials=trials, seed=seed, out=target, until=until, device=device,
-        **given(glimpses=glimpses, routings=routings, lesion=lesion_of(lesion)),
+        **given(
+            glimpses=list(glimpses) or None, routings=list(routings) or None,
+            lesion=[None, lesion_of(lesion)] if lesion else None, cue=[None, cue] if cue else None,
+        ),
     )  # fmt: skip
     rows = [
         (r["model"], r["series"], str(r["x"]).replace("\n", " "), r["measure"], f"{r['mean']:.3f}",

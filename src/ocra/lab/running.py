@@ -7,6 +7,7 @@ import os
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -21,7 +22,7 @@ from ocra.lab.stimuli import Scenes, Shown, Stimuli
 from ocra.metrics import wilson_interval, wrong_answers
 from ocra.model.deciding import answer_margin
 from ocra.model.network import Network
-from ocra.model.trace import Trace
+from ocra.model.trace import Trace, Windows
 from ocra.model.weights import content_hash, resolve
 from ocra.prediction import Source, answers, load
 from ocra.prediction import run as show
@@ -153,7 +154,8 @@ def run(
     experiment: a name (`ocra lab list`), package.module:Class, or an object of one's own class.
     weights: names, folders or models. trials: for each condition. out: folder for trials.csv, summary.csv, page.md
     and the figure as PNG, SVG and PDF. until: the margin at which an answer counts as decided.
-    interventions: glimpses, routings, lesion, for all conditions.
+    interventions: glimpses, routings, lesion, and cue, the (x, y) of the first window, in all conditions. A list of
+    values runs everything with each of them, side by side: `routings=[1, 3]`, `cue=[None, (22, 22)]`.
     """
     if isinstance(experiment, str):
         from ocra.lab.experiments import find_experiment
@@ -164,21 +166,26 @@ def run(
     sources: list[Any] = list(weights) if isinstance(weights, list | tuple) else [weights]
     models = [load(each, device) for each in sources]
     names = names_of(models)
-    plans = []
-    for name, model in zip(names, models, strict=True):
+    plans: list[tuple[str, Network, list[Condition], dict[str, Any]]] = []
+    hashes: dict[str, str | None] = {}
+    for name, model, source in zip(names, models, sources, strict=True):
         if model.config.height < experiment.smallest:
             needs = f"{experiment.name} needs images of {experiment.smallest} pixels"
             raise UsageError(f"{needs}; {name} looks at {model.config.height}.")
-        plans.append((name, model.eval(), experiment.conditions(experiment.scenes(model), model)))
-    total = trials * sum(len(conditions) for _, _, conditions in plans)
+        conditions = experiment.conditions(experiment.scenes(model), model)
+        known = None if isinstance(source, Network) else content_hash(resolve(os.fspath(source)))
+        for label, chosen in _variants(interventions):
+            hashes[name + label] = known
+            plans.append((name + label, model.eval(), conditions, chosen))
+    total = trials * sum(len(conditions) for _, _, conditions, _ in plans)
     rows: list[dict[str, Any]] = []
-    for name, model, conditions in plans:
+    for name, model, conditions, chosen in plans:
         for condition in conditions:
             for start in range(0, trials, BATCH):
                 numbers = range(start, min(start + BATCH, trials))
                 shown = condition.scenes.make(numbers, seed)
                 extra = condition.control(shown, model) if condition.control else {}
-                options = {**interventions, **condition.interventions, **extra}
+                options = {**_cued(chosen, len(numbers), model), **condition.interventions, **extra}
                 for row in _trials(experiment, model, shown, until, options):
                     rows.append({"model": name, "series": condition.series, "x": condition.x, **row})
                 if on_progress is not None:
@@ -190,15 +197,40 @@ def run(
         "until": until,
         **{k: v for k, v in interventions.items() if v is not None},
     }
-    hashes = [
-        None if isinstance(source, Network) else content_hash(resolve(os.fspath(source)))
-        for source in sources
-    ]
-    page = _page(experiment, dict(zip(names, hashes, strict=True)), rows, summary, about)
+    page = _page(experiment, hashes, rows, summary, about)
     outcome = Outcome(experiment, rows, summary, page)
     if out is not None:
         save(outcome, out)
     return outcome
+
+
+def _variants(interventions: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    """Every choice of one value each, with a label that names those of which there are several."""
+    names = list(interventions)
+    each = [value if isinstance(value, list) else [value] for value in interventions.values()]
+    found = []
+    for values in product(*each):
+        several = [
+            f" · {name} {'as trained' if value is None else value}"
+            for name, value, choices in zip(names, values, each, strict=True)
+            if len(choices) > 1
+        ]
+        given = {name: value for name, value in zip(names, values, strict=True) if value is not None}
+        found.append(("".join(several), given))
+    return found
+
+
+def _cued(interventions: dict[str, Any], trials: int, model: Network) -> dict[str, Any]:
+    """The interventions with windows in place of the cue: the first one's centre is given, all else is free."""
+    if "cue" not in interventions:
+        return interventions
+    if not model.config.attention:
+        raise UsageError("This network reads the whole image at each step: it has no window to cue.")
+    options = dict(interventions)
+    free = torch.full((trials, options.get("glimpses", model.config.glimpses)), math.nan)
+    center = torch.stack([free, free], dim=2)
+    center[:, 0] = torch.tensor(options.pop("cue"), dtype=center.dtype)
+    return {**options, "windows": Windows(center, free, free)}
 
 
 def scenes_like(model: Network) -> Scenes:

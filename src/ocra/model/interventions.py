@@ -34,6 +34,11 @@ class Lesion:
     feedback: bool = False
     """The encoder gets zeros in place of the decoder state (models with feedback only)."""
 
+    def __str__(self) -> str:
+        """As words of the command line: decoder-memory, 3."""
+        parts = [name for name in ("encoder_memory", "decoder_memory", "feedback") if getattr(self, name)]
+        return " ".join([*(part.replace("_", "-") for part in parts), *map(str, self.capsules)])
+
 
 def lesion_of(words: Sequence[str]) -> Lesion | None:
     """The lesion that words such as encoder-memory, feedback or 3 (an object capsule) stand for."""
