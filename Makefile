@@ -6,11 +6,13 @@ INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint c
 # One thread for each test process: two of them share two cores best that way.
 TEST_ENV := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 
-.PHONY: help demo test check format bench docs notebooks build wheel-test clean
+.PHONY: help demo test fuzz torture check format bench docs notebooks build wheel-test clean
 
 help:
 	@echo "make demo        recognise digits with shipped weights; writes demo/"
 	@echo "make test        run all tests (ARGS='-k scanpath' selects some)"
+	@echo "make fuzz        show it broken files and visits, 30 s of each kind (OCRA_FUZZ_SECONDS=600: longer)"
+	@echo "make torture     stop runs at 50 random moments; each has to end as if it had not been (ARGS='--seed 7')"
 	@echo "make check       ruff and mypy"
 	@echo "make format      let ruff lay out the code"
 	@echo "make bench       measure speed and memory on this machine"
@@ -25,6 +27,12 @@ demo: $(VENV)/.core
 
 test: $(VENV)/.all
 	$(TEST_ENV) $(BIN)/python -m pytest --numprocesses 2 --dist loadfile $(ARGS)
+
+fuzz: $(VENV)/.all
+	OCRA_FUZZ_SECONDS=$${OCRA_FUZZ_SECONDS:-30} $(TEST_ENV) $(BIN)/python -m pytest --numprocesses 2 tests/test_fuzz.py $(ARGS)
+
+torture: $(VENV)/.all
+	PYTHONPATH=tests/training $(TEST_ENV) $(BIN)/python tests/training/torture.py $(ARGS)
 
 check: $(VENV)/.all
 	$(BIN)/ruff check .

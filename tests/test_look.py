@@ -7,6 +7,7 @@ import pytest
 import torch
 from matplotlib.colors import to_rgb
 from matplotlib.patches import Rectangle
+from matplotlib.text import Text
 from PIL import Image
 from tiny import ink_picture, tiny_model, tiny_weights
 
@@ -17,7 +18,7 @@ from ocra.images.fitting import prepare
 from ocra.images.reading import read_image
 from ocra.model.trace import Windows
 from ocra.model.weights import ModelInfo
-from ocra.viz import look
+from ocra.viz import look, save_look
 from ocra.viz.animation import draw_frames
 from ocra.viz.figure import draw_look, draw_preparation
 from ocra.viz.grid import draw_results, error_lines
@@ -120,11 +121,37 @@ FIGURES = {
 }  # fmt: skip
 
 
+@pytest.mark.parametrize("width", [None, 3.5, 7])
 @pytest.mark.parametrize("kind", FIGURES)
-def test_nothing_is_cut_off_or_overlaps(kind):
+def test_nothing_is_cut_off_or_overlaps(kind, width):
     options, images, about, truth = FIGURES[kind]
     (record,) = record_of(tiny_model(**options), images, about, [truth] if truth else None)
-    assert_tidy(draw_look(record))
+    figure = draw_look(record, width, bare=width == 3.5)
+    assert_tidy(figure)
+    assert width is None or figure.get_figwidth() == pytest.approx(width)
+
+
+def test_letters_of_a_figure_for_a_column_are_readable_and_the_headline_can_be_left_out():
+    (record,) = record_of(tiny_model(glimpses=12, height=64, width=64, classes=14, readout_digits=5))
+    with_headline, bare = draw_look(record, 3.5), draw_look(record, 3.5, bare=True)
+    texts = [text for text in bare.findobj(Text) if text.get_text() and text.get_visible()]
+    assert min(text.get_fontsize() for text in texts) >= 6.5
+    assert record.answer in {text.get_text() for text in with_headline.texts} - {
+        text.get_text() for text in bare.texts
+    }
+
+
+def test_twelve_glimpses_stand_in_two_rows():
+    (record,) = record_of(tiny_model(glimpses=12, height=64, width=64, classes=14, readout_digits=5))
+    for width in (None, 3.5, 7):
+        names = [text for text in draw_look(record, width).texts if text.get_text() == "glimpse"]
+        assert len({text.get_position()[1] for text in names}) == 2
+
+
+def test_fonts_are_embedded_in_a_pdf_as_true_type(tmp_path):
+    save_look(record_of(tiny_model(glimpses=1))[0], tmp_path / "figure.pdf", 3.5, bare=True)
+    content = (tmp_path / "figure.pdf").read_bytes()
+    assert b"/FontFile2" in content and b"/Type3" not in content and b"/CIDFontType2" in content
 
 
 def test_the_figure_of_a_users_image_is_tidy_too(tmp_path):
@@ -133,7 +160,8 @@ def test_the_figure_of_a_users_image_is_tidy_too(tmp_path):
     prepared = prepare(read_image(tmp_path / "photo.png"), model.config, ocra.MultiMNIST.preprocessing)
     images = prepared.image[None]
     (record,) = records(model, images, titles=["photo"], prepared=[prepared])
-    assert_tidy(draw_look(record))
+    for width in (None, 3.5, 7):
+        assert_tidy(draw_look(record, width))
     assert_tidy(draw_preparation(prepared))
 
 
@@ -154,6 +182,9 @@ def test_a_grid_is_tidy_and_lists_its_errors(number):
     images = torch.rand(number, 1, 36, 36)
     made = record_of(model, images, truths=[("3", "8")] * number)
     assert_tidy(draw_results(made, "a title"))
+    narrow = draw_results(made, "a title", width=3.5, bare=True)
+    assert_tidy(narrow)
+    assert narrow.get_figwidth() == 3.5 and len(narrow.axes) == 2 * number
     wrong = [record for record in made if not record.right]
     assert len(error_lines(made)) == len(wrong)
     if wrong:
@@ -226,6 +257,8 @@ def test_look_takes_images_of_a_task_and_draws_nothing_without_a_file(weights):
         (["--out", "x.bmp"], UsageError),
         (["--grid", "5", "--out", "x.gif"], UsageError),
         (["--grid", "0", "--out", "x.png"], UsageError),
+        (["--width", "1", "--out", "x.png"], UsageError),
+        (["--bare", "--out", "x.gif"], UsageError),
         (["photo.png", "--task", "multimnist"], UsageError),
         (["--index", "-1"], UsageError),
         (["--index", "1e30"], UsageError),

@@ -44,6 +44,8 @@ def check_numbers(
 
 
 Config = TypeVar("Config")
+MOST_CLASSES, MOST_PIXELS = 1_000_000, 100_000_000
+"""Files of anybody may ask for any number; more than these would take all memory before anything else is checked."""
 
 
 def from_dict(kind: type[Config], values: Any, prefix: str) -> Config:
@@ -111,6 +113,12 @@ class NetworkConfig:
     def __post_init__(self) -> None:
         check_whole_numbers(self, "model", height=8, width=8, classes=1)
         check_switches(self, "model")
+        if self.classes > MOST_CLASSES:
+            raise OcraError(f"model.classes must be at most {MOST_CLASSES:,}, not {self.classes}.")
+        if self.height * self.width > MOST_PIXELS:
+            raise OcraError(
+                f"A model's image has at most {MOST_PIXELS:,} pixels, not {self.height} × {self.width}."
+            )
         if isinstance(self.channels, bool) or self.channels not in (1, 3):
             raise OcraError(f"model.channels must be 1 (grey) or 3 (colour), not {self.channels!r}.")
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
-import random
 import resource
 import signal
-import time
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +15,6 @@ from tiny_runs import (
     LONGER,
     TINY,
     finish,
-    losses,
     run,
     same_weights,
     start,
@@ -136,21 +134,12 @@ def test_a_start_that_was_killed_as_it_made_its_folder_leaves_nothing_in_the_way
 
 
 @pytest.mark.slow
-def test_kill_9_at_random_moments_changes_nothing(config: Path, undisturbed: Path, tmp_path: Path) -> None:
-    folder, chance = tmp_path / "run", random.Random(time.time_ns())
-    process = start("train", "--config", config, "--out", folder, "--processes", 1, "--quiet")
-    for attempt in range(3):
-        wait_for_images(process, folder, 32 * (45 * attempt + chance.randint(5, 40)))
-        time.sleep(0.05 * chance.random())
-        process.kill()
-        finish(process)
-        process = start("train", "--resume", folder, "--quiet")
-    code, _, err = finish(process)
-    assert code == 0, err
-    assert same_weights(undisturbed, folder)
-    assert losses(folder) == losses(undisturbed)
-    tests = [json.loads((each / "summary.json").read_text())["test"] for each in (folder, undisturbed)]
-    assert tests[0] == tests[1]
+def test_runs_that_are_stopped_at_random_moments_end_as_if_they_had_not_been() -> None:
+    """Three of the fifty stops of `make torture`, whose seed is told."""
+    script = Path(__file__).parent / "torture.py"
+    command = [sys.executable, str(script), "--kills", "3"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=280)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.slow

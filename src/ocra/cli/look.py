@@ -165,6 +165,8 @@ def look(
     weights: str | None = None,
     grid: int | None = None,
     errors_only: bool = False,
+    width: float | None = None,
+    bare: bool = False,
     device: Device | None = None,
     images: OmitArgPrefixes[TaskImages],
     preparation: OmitArgPrefixes[Preparation],
@@ -181,12 +183,16 @@ def look(
 
     ocra look --task multimnist --grid 50 --errors-only --out errors.png
 
+    ocra look --task multimnist --index 7 --width 3.5 --bare --out column.pdf
+
     Args:
         image: An image file of your own; leave it out to take an image of a task.
         out: Where to write: .png, .svg or .pdf for a figure, .gif or .webp for an animation.
         weights: Name of shipped weights, or a folder. Default: the shipped ones of the task.
-        grid: Draw so many images at once, inputs above, reconstructions below, errors framed and listed.
+        grid: Draw so many images at once, each beside its reconstruction, errors framed and listed.
         errors_only: Only images that the model gets wrong, from --index on.
+        width: Width of the figure in inches: 3.5 for a column of a paper, 7 for its page. Letters keep their size.
+        bare: Without the headline, and in a grid without the list of errors: a paper has its caption.
         device: Where to compute: cpu, cuda or mps.
     """
     from ocra import viz
@@ -198,7 +204,7 @@ def look(
     model = load(weights, device, images.task)
     found = viz.look(
         model, image or images.of(model, settings), out, index=images.index, grid=grid, errors_only=errors_only,
-        **vars(preparation), **interventions.given(),
+        width=width, bare=bare, **vars(preparation), **interventions.given(),
     )  # fmt: skip
     if grid is None:
         said = ". ".join(filter(None, [found[0].answer, found[0].verdict]))

@@ -12,11 +12,11 @@ import inspect
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Literal, Optional, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Optional, TypeVar, get_type_hints
 
 from ocra.errors import OcraError, UsageError
 from ocra.files import printable
@@ -88,6 +88,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except MemoryError as error:
         detail = f": {error}" if str(error) else ""
         show_error(f"There is not enough memory for this{detail}. Ask for less at once.")
+    except RuntimeError as error:
+        if not any(
+            words in str(error) for words in ("allocate memory", "not enough memory", "out of memory")
+        ):
+            raise
+        show_error("There is not enough memory for this. Ask for a smaller network, or for less at once.")
     except OSError as error:  # a full disk, a folder that may not be written to
         where = f"{error.filename}: " if error.filename else ""
         show_error(f"{where}{error.strerror or error}.")
@@ -138,7 +144,8 @@ def parse(
             commands = dict(target)
             return tyro.extras.subcommand_cli_from_dict(commands, args=list(words), prog=program, **options)
         if inspect.isfunction(target) and "settings" in target.__annotations__:
-            target.__annotations__["settings"] = tyro.conf.OmitArgPrefixes[task_settings(words)]  # type: ignore[misc]
+            own = set(target.__annotations__)
+            target.__annotations__["settings"] = tyro.conf.OmitArgPrefixes[task_settings(words, own)]  # type: ignore[misc]
         options.setdefault("description", inspect.cleandoc(target.__doc__ or "").partition("\n\nArgs:")[0])
         return tyro.cli(target, args=list(words), prog=program, **options)
 
@@ -158,21 +165,26 @@ def _whole_number_rule(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec | No
     )
 
 
-def task_settings(words: Sequence[str]) -> type:
+def task_settings(words: Sequence[str], taken: Collection[str] = ()) -> type:
     """A dataclass of the settings of all tasks, under their own names, each None unless it is given.
 
     It inherits from the tasks' configs, because that is where the sentences of the help stand. words: those of the
-    command line; --task may name a class of somebody else's.
+    command line; --task may name a class of somebody else's. taken: names that are options of the command; a setting
+    of such a name is called --image-NAME.
     """
+    from tyro.conf import arg
+
     from ocra.data import get_task, task_names
 
     named = [word for before, word in pairwise(words) if before == "--task"]
     configs = list(dict.fromkeys(get_task(name).Config for name in [*task_names(), *named]))
-    fields = {
-        field.name: (field.name, Optional[get_type_hints(config)[field.name]], None)  # noqa: UP045
-        for config in configs
-        for field in dataclasses.fields(config)
-    }
+    fields: dict[str, tuple[str, Any, None]] = {}
+    for config in configs:
+        for field in dataclasses.fields(config):
+            kind: Any = Optional[get_type_hints(config)[field.name]]  # noqa: UP045
+            if field.name in taken:
+                kind = Annotated[kind, arg(name=f"image-{field.name}")]
+            fields[field.name] = (field.name, kind, None)
     body = {
         "__doc__": "Settings of the task's images; those of other tasks are refused.",
         "__post_init__": lambda self: None,

@@ -6,7 +6,6 @@ Whatever the format, the result is a list of `LabelledImage`, each in a split. A
 from __future__ import annotations
 
 import csv
-import json
 import os
 import unicodedata
 import warnings
@@ -21,6 +20,7 @@ import numpy as np
 from ocra.data.random import name_number, random_bits, uniforms
 from ocra.data.task import SPLITS
 from ocra.errors import OcraError, UsageError
+from ocra.files import read_json
 from ocra.images.reading import find_images
 
 TABLE = "labels.csv"
@@ -212,8 +212,8 @@ def _coco_files(root: Path) -> list[Path]:
 
 def _read_coco(root: Path, path: Path) -> list[LabelledImage]:
     """The images of a COCO file with the classes and boxes of their objects; those of crowds are left out."""
+    coco = read_json(path)
     try:
-        coco = json.loads(path.read_text("utf-8"))
         names = {item["id"]: unicodedata.normalize("NFC", str(item["name"])) for item in coco["categories"]}
         objects: dict[Any, list[tuple[str, Box]]] = {item["id"]: [] for item in coco["images"]}
         for item in coco["annotations"]:
@@ -221,7 +221,7 @@ def _read_coco(root: Path, path: Path) -> list[LabelledImage]:
                 x, y, width, height = map(float, item["bbox"])
                 objects[item["image_id"]].append((names[item["category_id"]], (x, y, width, height)))
         listed = [(str(item["file_name"]), objects[item["id"]]) for item in coco["images"]]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, OverflowError, KeyError, TypeError, AttributeError) as error:
         reason = f"{type(error).__name__} {error}" if isinstance(error, KeyError) else str(error)
         raise OcraError(
             f"{path} cannot be read as a COCO file with images, categories and annotations ({reason})."
@@ -231,7 +231,7 @@ def _read_coco(root: Path, path: Path) -> list[LabelledImage]:
     folders = [path.parent, *(top / word for top in (root, root / "images") for word in ("", *words))]
     images, faults = [], []
     for file, found in listed:
-        place = next((folder / file for folder in folders if (folder / file).is_file()), None)
+        place = next((folder / file for folder in folders if os.path.isfile(folder / file)), None)
         if place is None:
             faults.append(f"there is no file '{file}'")
             continue

@@ -22,6 +22,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from safetensors.torch import save as to_bytes
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 from ocra.config import AnswerRule, ModelConfig, NetworkConfig, Preprocessing
 from ocra.errors import OcraError, UsageError
@@ -183,15 +184,42 @@ def load(name: str | Path) -> Network:
     """The model of these weights, see `resolve`, ready to answer, with its `info`."""
     folder = resolve(name)
     config, info = _read_config(folder / CONFIG)
-    model: Network = config.network(config)
     tensors = _read_weights(folder / WEIGHTS)
-    if faults := _faults(model.state_dict(), tensors):
+    if faults := _faults(_shapes(config, folder / CONFIG), tensors):
         raise OcraError(f"{folder / WEIGHTS} does not fit its {CONFIG}: {faults[0]}.")
+    model: Network = config.network(config)
     model.load_state_dict(
         {key: value.float() if value.is_floating_point() else value for key, value in tensors.items()}
     )
     model.info = info
     return model.eval()
+
+
+class _Unfilled(TorchFunctionMode):
+    """Within it tensors are neither filled nor scaled: without memory there is nothing to fill.
+
+    PyTorch would come to the same end, but has to load its compiler for that, which takes a second.
+    """
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = getattr(function, "__name__", "")
+        if function in (torch.rand, torch.randn):
+            function = torch.empty
+        elif name.endswith("_") and not name.startswith("__"):
+            return args[0] if args else kwargs["tensor"]
+        elif name in ("mul", "__mul__", "__rmul__") and isinstance(args[1], int | float):
+            return args[0]
+        return function(*args, **(kwargs or {}))
+
+
+def _shapes(config: NetworkConfig, path: Path) -> dict[str, Tensor]:
+    """The tensors of a network without their memory: a config may ask for more than there is."""
+    try:
+        with torch.device("meta"), _Unfilled():
+            return config.network(config).state_dict()
+    except (RuntimeError, TypeError, ValueError, OverflowError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
+        raise OcraError(f"{path} describes no network that can be made ({reason}).") from None
 
 
 def read_config(name: str | Path) -> tuple[NetworkConfig, ModelInfo]:

@@ -22,6 +22,8 @@ from ocra.viz.record import Record, records
 Path_ = str | os.PathLike[str]
 STILL = (".png", ".svg", ".pdf")
 MOVING = (".gif", ".webp")
+NARROWEST, WIDEST = 2.5, 20
+"""Inches."""
 PATIENCE = 20_000
 """Images looked through for errors before giving up."""
 
@@ -34,6 +36,8 @@ def look(
     index: int = 0,
     grid: int | None = None,
     errors_only: bool = False,
+    width: float | None = None,
+    bare: bool = False,
     glimpses: int | None = None,
     until: float | None = None,
     routings: int | None = None,
@@ -50,11 +54,17 @@ def look(
     `ocra.predict`); or a task, of which image `index` is taken or, with `errors_only`, the first from there on
     that the model gets wrong.
     out: figure to write, .png, .svg or .pdf, or animation, .gif or .webp; None draws nothing.
-    grid: of a task, draw so many images at once: inputs above, reconstructions below, errors framed and listed.
+    grid: of a task, draw so many images at once, each beside its reconstruction, errors framed and listed.
+    width: of the figure in inches, for a column (3.5) or a page (7) of a paper; letters keep their size.
+    bare: without the headline, and in a grid without the list of errors.
     glimpses, until, routings, lesion, windows: interventions, as in `OCRA.forward`. device: cpu, cuda or mps.
     """
     if out is not None:
         endings(out, STILL if grid is not None else STILL + MOVING)
+    if (width is not None or bare) and out is not None and Path(out).suffix.lower() in MOVING:
+        raise UsageError("An animation has its own width and headline; width and bare are for figures.")
+    if width is not None and not NARROWEST <= width <= WIDEST:
+        raise UsageError(f"A figure is from {NARROWEST} to {WIDEST} inches wide, not {width}.")
     if grid is not None and not 1 <= grid <= 1000:
         raise UsageError(f"A grid has from 1 to 1000 images, not {grid}.")
     if not isinstance(image, Task) and (grid is not None or errors_only):
@@ -77,25 +87,26 @@ def look(
         found = records(model, prepared.image[None], titles=[title], prepared=[prepared], **interventions)
     if out is not None and grid is not None and isinstance(image, Task):
         from ocra.viz.grid import draw_results
-        from ocra.viz.style import save_figure
+        from ocra.viz.style import DPI, PRINTED_DPI, save_figure
 
-        save_figure(draw_results(found, f"{image.name}, {image.split} images · {name}"), out)
+        title = f"{image.name}, {image.split} images · {name}"
+        save_figure(draw_results(found, title, width=width, bare=bare), out, PRINTED_DPI if width else DPI)
     elif out is not None:
-        save_look(found[0], out)
+        save_look(found[0], out, width, bare)
     return found
 
 
-def save_look(record: Record, out: Path_) -> None:
-    """Write the figure or the animation of a record, by the ending."""
+def save_look(record: Record, out: Path_, width: float | None = None, bare: bool = False) -> None:
+    """Write the figure or the animation of a record, by the ending; width and bare as in `look`."""
     if Path(out).suffix.lower() in MOVING:
         from ocra.viz.animation import save_animation
 
         save_animation(record, out)
     else:
         from ocra.viz.figure import draw_look
-        from ocra.viz.style import save_figure
+        from ocra.viz.style import DPI, PRINTED_DPI, save_figure
 
-        save_figure(draw_look(record), out)
+        save_figure(draw_look(record, width, bare), out, PRINTED_DPI if width else DPI)
 
 
 def _look_at_task(

@@ -6,6 +6,7 @@ Sizes and places are in inches.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, replace
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -23,83 +24,193 @@ from ocra.viz.style import FAINT, INK, MUTED, READ, RIGHT, WRONG, Sheet, fit_in,
 MOST_COLUMNS = 6
 PANEL, GAP, EDGE, HEAD = 1.25, 0.14, 0.28, 1.02
 SIDE = 1.8
-"""Longest side of the images of the whole pass, at the left."""
+"""Longest side of the images of the whole pass."""
 ROW_NAMES, STEP_NAMES = 0.62, 0.24
 BETWEEN_BLOCKS = 0.26
 BARS = 2.3
+TICKS = 0.26
+"""Height of the numbers beneath the bars."""
+NARROW = 5.5
+"""Figures less wide have the images of the whole pass and the bars above the steps, not beside them."""
+SLIM = 0.06
+"""Edge and gaps of a figure whose width is given: the page around it has its own."""
+SHORT_NAMES = {
+    "your image": "image",
+    "the path": "path",
+    "reconstruction mask": "mask",
+    "reconstruction": "result",
+}
+
+Side = tuple[str, float, float, float, float]
+"""An image of the whole pass: its name, left, top, width and height."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Where everything in a figure lies."""
+
+    width: float
+    height: float
+    edge: float
+    side: list[Side]
+    steps: tuple[float, float]
+    """Left and top of the first step."""
+    columns: int
+    panel: float
+    gap: float
+    bars: tuple[float, float, float, float]
+    """Left, top, width and height; the names of the classes are left of them."""
+    legend: tuple[float, float]
+    """Left and top."""
+    legend_columns: int = 1
+
+    def block(self, record: Record) -> float:
+        """Height of a row of steps, with what separates it from the next."""
+        return _block(record, self.panel, self.gap)
+
+
+def _block(record: Record, panel: float, gap: float) -> float:
+    image = matted_size(record, panel)[1]
+    return STEP_NAMES + image + gap + panel + WINNER + image + BETWEEN_BLOCKS
 
 
 @styled()
-def draw_look(record: Record) -> Figure:
-    """One figure for one image: what the model saw, thought and drew at each glimpse."""
-    blocks = math.ceil(record.steps / MOST_COLUMNS)
-    columns = math.ceil(record.steps / blocks)
-    image = matted_size(record, PANEL)
-    block = STEP_NAMES + image[1] + GAP + PANEL + WINNER + image[1] + BETWEEN_BLOCKS
-    body = blocks * block - BETWEEN_BLOCKS
-    side = _side_images(record, body)
-    side_height = sum(height + STEP_NAMES + GAP for _, _, height in side) - GAP
-    steps_left = EDGE + max(1.2, *(width for _, width, _ in side)) + ROW_NAMES + GAP
-    names = panels.name_room(record)
-    bars_left = steps_left + columns * (PANEL + GAP) + GAP + names
-    bars_height = max(1.2, 0.2 * len(panels.classes_shown(record)))
-    height = max(body, side_height, STEP_NAMES + bars_height + 0.6)
-    sheet = Sheet(bars_left + BARS + EDGE, HEAD + height + EDGE)
-    _draw_heading(sheet, record)
-    _draw_side(sheet, record, side)
-    for step in range(record.steps):
-        row, column = divmod(step, columns)
-        _draw_step(sheet, record, step, steps_left + column * (PANEL + GAP), HEAD + row * block, image)
-    for row in range(blocks):
-        top = HEAD + row * block + STEP_NAMES
-        glimpse = top + image[1] + GAP
-        middles = {
-            "window": top + image[1] / 2,
-            "glimpse": glimpse + PANEL / 2,
-            "winner": glimpse + PANEL + 0.15,
-            "canvas": glimpse + PANEL + WINNER + image[1] / 2,
-        }
-        for name, middle in middles.items():
-            sheet.write(steps_left - 0.1, middle, name, color=MUTED, ha="right")
-    _draw_bars(sheet, record, bars_left, bars_left - names + 0.2, bars_height)
+def draw_look(record: Record, width: float | None = None, bare: bool = False) -> Figure:
+    """One figure for one image: what the model saw, thought and drew at each glimpse.
+
+    width: that of the figure in inches, for a column or a page of a paper; letters keep their size, images do not.
+    bare: without the headline.
+    """
+    head = SLIM if bare else HEAD
+    if width is None:
+        plan = _beside(record, head)
+    elif width >= NARROW:
+        plan = _beside_within(record, head, width)
+    else:
+        plan = _above(record, head, width)
+    sheet = Sheet(plan.width, plan.height)
+    if not bare:
+        _draw_heading(sheet, record, plan.edge)
+    _draw_side(sheet, record, plan)
+    _draw_steps(sheet, record, plan)
+    _draw_bars(sheet, record, plan)
     return sheet
 
 
-def _draw_heading(sheet: Sheet, record: Record) -> None:
+def _grid(record: Record) -> tuple[int, int]:
+    """Rows and columns of the steps: more than six glimpses take two rows or more."""
+    rows = math.ceil(record.steps / MOST_COLUMNS)
+    return rows, math.ceil(record.steps / rows)
+
+
+def _beside(
+    record: Record,
+    head: float,
+    panel: float = PANEL,
+    longest: float = SIDE,
+    bars: float = BARS,
+    edge: float = EDGE,
+    gap: float = GAP,
+) -> Plan:
+    """The images of the whole pass at the left, the steps, the bars at the right; as wide as that takes."""
+    rows, columns = _grid(record)
+    body = rows * _block(record, panel, gap) - BETWEEN_BLOCKS
+    side, top = [], head
+    sizes = _side_sizes(record, longest)
+    free = body - len(sizes) * STEP_NAMES - (len(sizes) - 1) * GAP
+    share = min(1.0, max(0.62, free / sum(height for _, _, height in sizes)))
+    for name, width, height in sizes:
+        side.append((name, edge, top, width * share, height * share))
+        top += STEP_NAMES + height * share + GAP
+    left = edge + max(0.62 * longest, *(width for _, _, _, width, _ in side)) + ROW_NAMES + GAP
+    names = panels.name_room(record)
+    bars_left = left + columns * (panel + gap) + gap + names
+    bars_height = max(1.2, 0.2 * len(panels.classes_shown(record)))
+    wide = bars >= BARS
+    legend = bars_left - names + 0.2, head + STEP_NAMES + bars_height + TICKS
+    height = max(body, top - GAP - head, STEP_NAMES + bars_height + (0.6 if wide else TICKS + 0.55))
+    return Plan(
+        width=bars_left + bars + edge, height=head + height + edge, edge=edge, side=side, steps=(left, head),
+        columns=columns, panel=panel, gap=gap, bars=(bars_left, head + STEP_NAMES, bars, bars_height),
+        legend=legend, legend_columns=3 if wide else 1,
+    )  # fmt: skip
+
+
+def _beside_within(record: Record, head: float, width: float) -> Plan:
+    """The same in a given width: bars and images of the whole pass are small, the steps take the rest."""
+    options = {"longest": 0.16 * width, "bars": 0.15 * width, "edge": SLIM, "gap": SLIM}
+    columns = _grid(record)[1]
+    # What is not steps has one width, whatever theirs.
+    fixed = _beside(record, head, panel=1.0, **options).width - columns
+    panel = min(PANEL, (width - fixed) / columns)
+    plan = _beside(record, head, panel=panel, **options)
+    left, top, bars, height = plan.bars
+    return replace(plan, width=width, bars=(left, top, bars + width - plan.width, height))
+
+
+def _above(record: Record, head: float, width: float) -> Plan:
+    """For a column of a paper: the images of the whole pass and the bars in a row, the steps beneath."""
+    names, least = panels.name_room(record) - 0.12, 0.8
+    sizes = _side_sizes(record, 1.0)
+    room = width - 2 * SLIM - names - least - len(sizes) * SLIM
+    share = min(1.0, room / sum(width for _, width, _ in sizes))
+    side, left = [], SLIM
+    for name, across, down in sizes:
+        side.append((name, left, head, across * share, down * share))
+        left += across * share + SLIM
+    bars_left = left + names
+    bars_height = max(0.9, 0.155 * len(panels.classes_shown(record)))
+    images = STEP_NAMES + max(down for _, _, _, _, down in side)
+    band = max(images + 0.5, STEP_NAMES + bars_height + TICKS) + GAP
+    rows, columns = _grid(record)
+    steps_left = SLIM + ROW_NAMES - 0.12
+    panel = min(1.0, (width - SLIM - steps_left) / columns - SLIM)
+    body = rows * _block(record, panel, SLIM) - BETWEEN_BLOCKS
+    return Plan(
+        width=width, height=head + band + body + SLIM, edge=SLIM, side=side, steps=(steps_left, head + band),
+        columns=columns, panel=panel, gap=SLIM,
+        bars=(bars_left, head + STEP_NAMES, width - SLIM - bars_left, bars_height), legend=(SLIM, head + images),
+    )  # fmt: skip
+
+
+def _draw_heading(sheet: Sheet, record: Record, edge: float) -> None:
     """The answer in words, whether it is right, and what the image is."""
-    room = sheet.width - 2 * EDGE
-    sheet.write(EDGE, 0.32, record.answer, min(15, 14 * room / (0.13 * len(record.answer))), weight="bold")
+    room = sheet.width - 2 * edge
+
+    def fitted(text: str, letter: float) -> str:
+        longest = int(room / letter)
+        return text if len(text) <= longest else text[: longest - 1] + "…"
+
+    sheet.write(edge, 0.32, record.answer, min(15, 14 * room / (0.13 * len(record.answer))), weight="bold")
     if record.verdict:
-        sheet.write(EDGE, 0.58, record.verdict, 9.5, weight="bold", color=RIGHT if record.right else WRONG)
-    sheet.write(EDGE, 0.8 if record.verdict else 0.58, record.title, color=MUTED)
+        colour = RIGHT if record.right else WRONG
+        sheet.write(edge, 0.58, fitted(record.verdict, 0.09), 9.5, weight="bold", color=colour)
+    sheet.write(edge, 0.8 if record.verdict else 0.58, fitted(record.title, 0.075), color=MUTED)
     if record.prepared is not None:
         steps = record.prepared.steps[1:-1]
         names = [step.name + (f" ({step.note})" if step.name == "inverted" else "") for step in steps]
         text = "prepared: " + (" → ".join(names) or "not changed but in size")
-        longest = int(room / 0.066)
-        sheet.write(EDGE, 0.8, text if len(text) <= longest else text[: longest - 1] + "…", 7.5, color=MUTED)
+        sheet.write(edge, 0.8, fitted(text, 0.066), 7.5, color=MUTED)
 
 
-def _side_images(record: Record, room: float) -> list[tuple[str, float, float]]:
-    """Name, width and height of the images of the whole pass, to stand in `room` inches."""
-    whole = fit_in(SIDE, record.config.width, record.config.height)
-    images = [("the path", *matted_size(record, SIDE)), ("reconstruction", *whole)]
+def _side_sizes(record: Record, longest: float) -> list[tuple[str, float, float]]:
+    """Name, width and height of the images that belong to the whole pass."""
+    whole = fit_in(longest, record.config.width, record.config.height)
+    images = [("the path", *matted_size(record, longest)), ("reconstruction", *whole)]
     if record.mask is not None:
         images.insert(1, ("reconstruction mask", *whole))
     if record.prepared is not None:
         own = record.prepared.source
-        images.insert(0, ("your image", *fit_in(SIDE, own.width, own.height)))
-    free = room - len(images) * STEP_NAMES - (len(images) - 1) * GAP
-    share = min(1.0, max(0.62, free / sum(height for _, _, height in images)))
-    return [(name, width * share, height * share) for name, width, height in images]
+        images.insert(0, ("your image", *fit_in(longest, own.width, own.height)))
+    return images
 
 
-def _draw_side(sheet: Sheet, record: Record, images: list[tuple[str, float, float]]) -> None:
+def _draw_side(sheet: Sheet, record: Record, plan: Plan) -> None:
     """The user's image, the path over the model's, the mask and the reconstruction."""
-    top = HEAD
-    for name, width, height in images:
-        sheet.write(EDGE, top + STEP_NAMES / 2, name, color=MUTED)
-        axes = sheet.panel(EDGE, top + STEP_NAMES, width, height)
+    for name, left, top, width, height in plan.side:
+        short = plan.width < NARROW and width < 0.065 * len(name)
+        sheet.write(left, top + STEP_NAMES / 2, SHORT_NAMES[name] if short else name, color=MUTED)
+        axes = sheet.panel(left, top + STEP_NAMES, width, height)
         if name == "your image":
             _draw_own_image(axes, record)
         elif name == "the path":
@@ -109,7 +220,6 @@ def _draw_side(sheet: Sheet, record: Record, images: list[tuple[str, float, floa
             show_image(axes, record.mask)
         else:
             show_image(axes, record.canvas)
-        top += STEP_NAMES + height + GAP
 
 
 def _draw_own_image(axes: Axes, record: Record) -> None:
@@ -127,34 +237,57 @@ def _draw_own_image(axes: Axes, record: Record) -> None:
     axes.add_patch(Rectangle(*part, fill=False, edgecolor=RIGHT, linewidth=1.2))
 
 
-def _draw_step(
-    sheet: Sheet, record: Record, step: int, left: float, top: float, image: tuple[float, float]
-) -> None:
+def _draw_steps(sheet: Sheet, record: Record, plan: Plan) -> None:
+    """All steps, in rows, and what each row of images shows."""
+    left, first = plan.steps
+    height = matted_size(record, plan.panel)[1]
+    for step in range(record.steps):
+        row, column = divmod(step, plan.columns)
+        place = left + column * (plan.panel + plan.gap), first + row * plan.block(record)
+        _draw_step(sheet, record, step, plan, *place)
+    for row in range(math.ceil(record.steps / plan.columns)):
+        top = first + row * plan.block(record) + STEP_NAMES
+        glimpse = top + height + plan.gap
+        middles = {
+            "window": top + height / 2,
+            "glimpse": glimpse + plan.panel / 2,
+            "winner": glimpse + plan.panel + 0.15,
+            "canvas": glimpse + plan.panel + WINNER + height / 2,
+        }
+        for name, middle in middles.items():
+            sheet.write(left - min(0.1, plan.gap), middle, name, color=MUTED, ha="right")
+
+
+def _draw_step(sheet: Sheet, record: Record, step: int, plan: Plan, left: float, top: float) -> None:
     """One column: window, glimpse, winner, canvas."""
-    width, height = image
-    image_left = left + (PANEL - width) / 2
-    name, config = f"step {step + 1}", record.config
-    if isinstance(config, ModelConfig) and config.readout_digits:
+    panel, config = plan.panel, record.config
+    width, height = matted_size(record, panel)
+    image_left = left + (panel - width) / 2
+    name = f"step {step + 1}" if panel >= 0.6 else f"{step + 1}"
+    if panel >= 1 and isinstance(config, ModelConfig) and config.readout_digits:
         digit = (step - config.readout_skip) // config.readout_span
         if step >= config.readout_skip and digit < config.readout_digits:
             name += f" → digit {digit + 1}"
-    sheet.write(left + PANEL / 2, top + STEP_NAMES / 2, name, color=MUTED, ha="center")
+    sheet.write(left + panel / 2, top + STEP_NAMES / 2, name, color=MUTED, ha="center")
     top += STEP_NAMES
     axes = sheet.panel(image_left, top, width, height)
     show_image(axes, record.image, margin_for(record))
+    line = 1.7 if panel >= 0.8 else 1.1
     if step:
-        draw_window(axes, record.reads[step - 1], width=0.9, alpha=0.5)
-    draw_window(axes, record.reads[step])
-    top += height + GAP
-    panels.draw_glimpse(sheet, record, step, left, top, PANEL)
-    panels.draw_canvas(sheet.panel(image_left, top + PANEL + WINNER, width, height), record, step)
+        draw_window(axes, record.reads[step - 1], width=line / 2, alpha=0.5)
+    draw_window(axes, record.reads[step], width=line)
+    top += height + plan.gap
+    panels.draw_glimpse(sheet, record, step, left, top, panel)
+    panels.draw_canvas(sheet.panel(image_left, top + panel + WINNER, width, height), record, step, line - 0.4)
 
 
-def _draw_bars(sheet: Sheet, record: Record, left: float, start: float, height: float) -> None:
+def _draw_bars(sheet: Sheet, record: Record, plan: Plan) -> None:
     """Scores of all classes, and what the marks mean."""
-    top = HEAD + STEP_NAMES
-    sheet.write(start, HEAD + STEP_NAMES / 2, "score: lengths, a piece per step", color=MUTED)
-    panels.draw_scores(sheet.panel(left, top, BARS, height), record, record.steps)
+    left, top, width, height = plan.bars
+    start = plan.legend[0] if plan.legend[0] > plan.edge else left
+    words = "score: lengths, a piece per step" if width >= BARS else "score"
+    sheet.write(start, top - STEP_NAMES / 2, words, color=MUTED)
+    panels.draw_scores(sheet.panel(left, top, width, height), record, record.steps)
     block: dict[str, Any] = {"linewidth": 5, "solid_capstyle": "butt"}
     marks = [
         ("answer", set(record.prediction.labels) - record.mistakes, Line2D([], [], color=RIGHT, **block)),
@@ -164,9 +297,9 @@ def _draw_bars(sheet: Sheet, record: Record, left: float, start: float, height: 
     sheet.legend(
         [mark for _, occurs, mark in marks if occurs], [name for name, occurs, _ in marks if occurs],
         loc="upper left",
-        bbox_to_anchor=(start / sheet.width, 1 - (top + height + 0.3) / sheet.height),
-        ncols=3, frameon=False, fontsize=7.5, handlelength=1.2, handletextpad=0.5, columnspacing=1.2,
-        labelcolor=MUTED,
+        bbox_to_anchor=(plan.legend[0] / sheet.width, 1 - plan.legend[1] / sheet.height),
+        ncols=plan.legend_columns, frameon=False, fontsize=7.5, handlelength=1.2, handletextpad=0.5,
+        columnspacing=1.2, labelspacing=0.25, borderpad=0, labelcolor=MUTED,
     )  # fmt: skip
 
 

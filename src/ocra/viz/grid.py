@@ -16,50 +16,77 @@ from ocra.viz.panels import draw_window, frame, show_image
 from ocra.viz.record import Record
 from ocra.viz.style import FAINT, INK, MUTED, READ, WRONG, Sheet, fit_in, styled
 
-PANEL, GAP, EDGE, HEAD = 0.86, 0.09, 0.3, 0.92
+PANEL, GAP, EDGE, HEAD = 0.86, 0.2, 0.3, 0.92
 """Inches, as all sizes in figures."""
-CAPTION, SECTION, LINE = 0.2, 0.34, 0.17
+PRINTED_PANEL, PRINTED_EDGE = 0.5, 0.04
+"""In a figure whose width is given: about as large as an image is, and its edge."""
+CAPTION, SECTION, LINE, BETWEEN = 0.2, 0.34, 0.17, 0.03
 
 
 @styled()
-def draw_results(records: Sequence[Record], title: str = "", columns: int = 10) -> Figure:
-    """Inputs with what is in them, then reconstructions with what the model says; errors framed and listed."""
+def draw_results(
+    records: Sequence[Record],
+    title: str = "",
+    columns: int = 5,
+    width: float | None = None,
+    bare: bool = False,
+) -> Figure:
+    """Each input, with what is in it, beside its reconstruction, with what the model says; errors framed and listed.
+
+    columns: of such pairs. width: of the figure in inches, which then says how many columns there are. bare: without
+    headline and list.
+    """
+    panel, edge, across = PANEL, EDGE, 0.0
     columns = min(columns, len(records))
-    rows = math.ceil(len(records) / columns)
-    width, height = fit_in(PANEL, records[0].config.width, records[0].config.height)
-    across = max(EDGE * 2 + columns * (PANEL + GAP) - GAP, 5.0)
-    cell = height + CAPTION + GAP
-    section = SECTION + rows * cell
-    errors = error_lines(records)
-    error_columns = max(1, int((across - 2 * EDGE) / (0.07 * max(map(len, errors), default=1) + 0.2)))
+    if width is not None:
+        edge, across = PRINTED_EDGE, width
+        columns = max(1, int((width - 2 * edge + GAP) / (2 * PRINTED_PANEL + BETWEEN + GAP)))
+        panel = min(PANEL, ((width - 2 * edge + GAP) / columns - GAP - BETWEEN) / 2)
+    pair = 2 * panel + BETWEEN
+    across = across or max(2 * edge + columns * (pair + GAP) - GAP, 5.0)
+    size = fit_in(panel, records[0].config.width, records[0].config.height)
+    cell = size[1] + CAPTION + 0.09
+    head = edge if bare else HEAD + SECTION
+    body = math.ceil(len(records) / columns) * cell
+    errors = [] if bare else error_lines(records)
+    error_columns = max(1, int((across - 2 * edge) / (0.07 * max(map(len, errors), default=1) + 0.2)))
     error_rows = math.ceil(len(errors) / error_columns)
-    sheet = Sheet(across, HEAD + 2 * section + (0.34 + LINE * error_rows if errors else 0) + EDGE)
-    sheet.write(EDGE, 0.34, _heading(records, len(errors)), 13, weight="bold")
-    sheet.write(EDGE, 0.62, title, color=MUTED)
-    for part, name in enumerate(("inputs, with what is there", "reconstructions, with the answer")):
-        top = HEAD + part * section
-        sheet.write(EDGE, top + 0.1, name, 8.5, color=MUTED)
-        for number, record in enumerate(records):
-            row, column = divmod(number, columns)
-            left, place = EDGE + column * (PANEL + GAP), top + SECTION - 0.1 + row * cell
-            axes = sheet.panel(left + (PANEL - width) / 2, place, width, height)
-            show_image(axes, record.canvas if part else record.image)
-            wrong = record.right is False
-            if wrong:
-                frame(axes, WRONG, 2.4)
-            labels = record.prediction.labels if part else record.truth or ()
-            text = ("✗ " if wrong and part else "") + _caption(labels, record)
-            style = {"weight": "bold", "color": WRONG} if wrong else {"color": INK if labels else FAINT}
-            size = min(8.0, 8.0 * PANEL / (0.075 * len(text)))
-            sheet.write(left + PANEL / 2, place + height + 0.11, text, size, ha="center", **style)
+    sheet = Sheet(across, head + body + (0.34 + LINE * error_rows if errors else 0) + edge)
+    if not bare:
+        sheet.write(edge, 0.34, _heading(records, len(errors)), 13, weight="bold")
+        sheet.write(edge, 0.62, title, color=MUTED)
+        told = "left: image and what is in it · right: reconstruction and answer"
+        sheet.write(
+            edge, HEAD + 0.1, told, min(8.5, 8.5 * (across - 2 * edge) / (0.066 * len(told))), color=MUTED
+        )
+    for number, record in enumerate(records):
+        row, column = divmod(number, columns)
+        _draw_pair(sheet, record, edge + column * (pair + GAP), head + row * cell, panel, size)
     if errors:
-        top = HEAD + 2 * section + 0.16
-        sheet.write(EDGE, top, "errors", 8.5, color=MUTED)
+        top = head + body + 0.16
+        sheet.write(edge, top, "errors", 8.5, color=MUTED)
         for number, line in enumerate(errors):
             column, row = divmod(number, error_rows)
-            left = EDGE + column * (across - 2 * EDGE) / error_columns
+            left = edge + column * (across - 2 * edge) / error_columns
             sheet.write(left, top + 0.24 + LINE * row, line, 7.5, color=INK)
     return sheet
+
+
+def _draw_pair(
+    sheet: Sheet, record: Record, left: float, top: float, panel: float, size: tuple[float, float]
+) -> None:
+    """An image and its reconstruction beside it."""
+    wrong = record.right is False
+    for part, labels in enumerate((record.truth or (), record.prediction.labels)):
+        place = left + part * (panel + BETWEEN)
+        axes = sheet.panel(place + (panel - size[0]) / 2, top, *size)
+        show_image(axes, record.canvas if part else record.image)
+        if wrong:
+            frame(axes, WRONG, 2.4 if panel >= 0.7 else 1.4)
+        text = ("✗ " if wrong and part else "") + _caption(labels, record)
+        style = {"weight": "bold", "color": WRONG} if wrong else {"color": INK if labels else FAINT}
+        letters = min(8.0, 8.0 * panel / (0.075 * len(text)))
+        sheet.write(place + panel / 2, top + size[1] + 0.11, text, letters, ha="center", **style)
 
 
 def _heading(records: Sequence[Record], wrong: int) -> str:

@@ -37,6 +37,13 @@ def show_image(axes: Axes, image: NDArray[Any], margin: tuple[float, float] = (0
     _bare(axes)
 
 
+def inches_across(axes: Axes) -> float:
+    """Width of axes."""
+    figure = axes.get_figure()
+    assert figure is not None, "axes that are drawn on belong to a figure"
+    return float(axes.get_position().width * figure.get_figwidth())  # type: ignore[union-attr]
+
+
 def _bare(axes: Axes) -> None:
     """No ticks and no frame."""
     axes.set_xticks([])
@@ -109,7 +116,7 @@ def draw_path(axes: Axes, squares: NDArray[np.float32]) -> None:
     for steps in groups:
         text = _numbers(steps)
         # A number stays inside the image, also where a look goes out of it.
-        edge = (0.05 + 0.024 * len(text)) * (right - left)
+        edge = min(0.9, (0.03 + 0.07 * len(text)) / inches_across(axes)) * (right - left)
         x = min(max(squares[steps[0], 0] + 0.025 * (right - left), left), right - edge)
         y = min(max(squares[steps[0], 1], top + 0.06 * (bottom - top)), bottom - 0.06 * (bottom - top))
         axes.text(
@@ -136,10 +143,12 @@ def draw_glimpse(sheet: Sheet, record: Record, step: int, left: float, top: floa
     show_image(axes, record.glimpses[step])
     frame(axes, READ)
     glimpse, top = record.prediction.glimpses[step], top + side
-    is_class, name = glimpse.winner in record.class_names, shortened(glimpse.winner)
-    size = 12 if len(name) <= 3 else 8.5
+    number = 8.0 if side >= 0.8 else 6.5
+    is_class = glimpse.winner in record.class_names
+    name = shortened(glimpse.winner, int((side - 0.045 * number) / 0.085))
+    size = 12 if len(name) <= 3 and side >= 0.6 else 8.5
     sheet.write(left, top + 0.15, name, size, weight="bold", color=INK if is_class else MUTED)
-    sheet.write(left + side, top + 0.15, f"{glimpse.length:.2f}", color=MUTED, ha="right")
+    sheet.write(left + side, top + 0.15, f"{glimpse.length:.2f}", number, color=MUTED, ha="right")
     gauge = sheet.panel(left, top + 0.27, side, 0.1)
     _bare(gauge)
     gauge.set(xlim=(0, 1), ylim=(-1, 1))
@@ -149,11 +158,11 @@ def draw_glimpse(sheet: Sheet, record: Record, step: int, left: float, top: floa
             gauge.plot([0.02, 0.02 + 0.96 * end], [0, 0], color=colour, linewidth=3.2, solid_capstyle="round")
 
 
-def draw_canvas(axes: Axes, record: Record, step: int) -> None:
+def draw_canvas(axes: Axes, record: Record, step: int, width: float = 1.3) -> None:
     """The canvas after a step, and where it was written to."""
     show_image(axes, record.canvases[step], margin_for(record))
     if record.writes is not None:
-        draw_window(axes, record.writes[step], WRITE, dashed=True, width=1.3)
+        draw_window(axes, record.writes[step], WRITE, dashed=True, width=width)
 
 
 def draw_scores(axes: Axes, record: Record, steps: int) -> None:
@@ -166,24 +175,29 @@ def draw_scores(axes: Axes, record: Record, steps: int) -> None:
     chosen = set(record.prediction.labels) if steps == record.steps else set()
     truth = Counter(record.truth)
     longest = max(float(record.scores.max()), 1e-3)
+    across = inches_across(axes)
+    seam = (
+        0.6 if across > 1.5 else 0.25
+    )  # between the pieces; a wide one would hide the short pieces of narrow bars
     for row, (k, name) in enumerate(zip(shown, names, strict=True)):
         said = name in chosen
         colour = WRONG if said and name in record.mistakes else RIGHT if said else FAINT
         start = 0.0
         for length in record.lengths[:steps, k]:
-            axes.barh(row, length, left=start, height=0.68, color=colour, edgecolor=WHITE, linewidth=0.6)
+            axes.barh(row, length, left=start, height=0.68, color=colour, edgecolor=WHITE, linewidth=seam)
             start += float(length)
         if start >= 0.005:
             weight, tone = ("bold", INK) if said else ("normal", MUTED)
             place = start + 0.02 * longest
             axes.text(place, row, f"{start:.2f}", va="center", fontsize=7, color=tone, weight=weight)
-    axes.set(xlim=(0, 1.24 * longest), ylim=(len(shown) - 0.4, -0.6))
+    room = max(1.24, across / max(across - 0.32, 0.1))  # for the number behind the longest bar
+    axes.set(xlim=(0, room * longest), ylim=(len(shown) - 0.4, -0.6))
     # A dot for each object that is truly there.
     labels = ["●" * min(truth[name], 3) + " " * (name in truth) + shortened(name) for name in names]
     axes.set_yticks(range(len(shown)), labels)
     axes.tick_params(axis="y", length=0, pad=4, labelsize=8.5)
     axes.tick_params(axis="x", labelsize=7, length=2.5, color=FAINT)
-    axes.locator_params(axis="x", nbins=4)
+    axes.locator_params(axis="x", nbins=4 if across > 1.2 else 2)
     for tick, name in zip(axes.get_yticklabels(), names, strict=True):
         tick.set_fontweight("bold" if name in chosen or name in truth else "normal")
     axes.spines[["top", "right", "left"]].set_visible(False)
@@ -204,6 +218,7 @@ def name_room(record: Record) -> float:
     return 0.45 + 0.085 * max(len(shortened(name)) for name in record.class_names)
 
 
-def shortened(name: str) -> str:
-    """A class name that fits beside a bar."""
-    return name if len(name) <= LONGEST_NAME else name[: LONGEST_NAME - 1] + "…"
+def shortened(name: str, longest: int = LONGEST_NAME) -> str:
+    """A class name that fits beside a bar, or into so many letters."""
+    longest = min(longest, LONGEST_NAME)
+    return name if len(name) <= longest else name[: max(1, longest - 1)] + "…"

@@ -42,7 +42,8 @@ READ, WRITE, RIGHT, WRONG = (PALETTE[name][0] for name in ("read", "write", "rig
 INK, MUTED, FAINT, MAT = (PALETTE[name][0] for name in ("ink", "muted", "bar", "field"))
 WHITE = "#FFFFFF"
 
-DPI = 200
+DPI, PRINTED_DPI = 200, 400
+"""Of figures for a screen, and of those whose width on paper is given."""
 
 MAKER = "ocra"
 """What our PNG files say they were made with, by which they are told from a user's images."""
