@@ -110,6 +110,11 @@ def test_several_values_of_an_intervention_are_run_side_by_side(small):
     assert made == {"small · glimpses 1": 1, "small · glimpses 2": 2}
 
 
+def test_rows_of_the_summary_go_along_the_axis(small):
+    places = [row["x"] for row in ocra.lab.run("overlap", small, trials=3).summary]
+    assert places == sorted(places)
+
+
 def test_a_lesion_has_the_intact_model_beside_it(small):
     outcome = ocra.lab.run(Contrast(), small, trials=2, lesion=[None, Lesion(decoder_memory=True)])
     names = list(dict.fromkeys(row["model"] for row in outcome.trials))

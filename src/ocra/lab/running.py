@@ -313,7 +313,12 @@ def summarise(experiment: LabExperiment, rows: Sequence[dict[str, Any]]) -> list
         entry: dict[str, Any] = dict(zip(("model", "series", "x", "measure"), key, strict=True))
         entry |= {"n": len(found), "mean": round(mean, 5), "low": round(low, 5), "high": round(high, 5)}
         summary.append({**entry, "drawn_at": experiment.place(entry, behind[key])})
-    return summary
+    # In the order of the conditions, but along an axis of numbers, on which trials are put by what was measured.
+    lines = list(dict.fromkeys((row["model"], row["series"]) for row in summary))
+    numbers = all(not isinstance(row["x"], str) for row in summary)
+    return sorted(
+        summary, key=lambda row: (lines.index((row["model"], row["series"])), row["x"] if numbers else 0)
+    )
 
 
 def interval(values: Sequence[float]) -> tuple[float, float, float]:
@@ -364,8 +369,11 @@ def draw(outcome: Outcome) -> Any:
     wide = 3.4 if not categories else max(3.4, 0.34 * len(categories))
     below = 1.15 if crowded else 0.5
     width = 0.75 + len(measures) * (wide + 0.75)
-    longest = max(len(" · ".join(line)) for line in lines)
-    columns = max(1, int(width / (0.5 + 0.075 * longest)))
+    labels = {
+        line: " · ".join(filter(None, [line[0] if len(models) > 1 else "", line[1]])) or line[0]
+        for line in lines
+    }
+    columns = max(1, int(width / (0.5 + 0.075 * max(map(len, labels.values())))))
     rows = math.ceil(len(lines) / columns) if len(lines) > 1 else 0
     with styled():
         figure = Sheet(width, 0.62 + 2.5 + below + 0.22 * rows)
@@ -382,13 +390,12 @@ def draw(outcome: Outcome) -> Any:
                 x = [at(row) + step * (k - (len(lines) - 1) / 2) for row in own]
                 y = np.array([row["mean"] for row in own])
                 bars = np.abs(np.array([[row["low"], row["high"]] for row in own]).T - y)
-                label = " · ".join(filter(None, [line[0] if len(models) > 1 else "", line[1]])) or line[0]
                 # A colour for each model and a kind of line for each series, or a colour for each series of one.
                 hue, kind = (models.index(line[0]), series.index(line[1])) if len(models) > 1 else (k, 0)
                 axes.errorbar(
                     x, y, yerr=np.where(np.isfinite(bars), bars, 0), color=COLOURS[hue % len(COLOURS)],
                     fmt="oDsv"[kind % 4] + ("" if categories else ("-", "--", ":", "-.")[kind % 4]), markersize=4,
-                    linewidth=1.5, elinewidth=1, capsize=2, label=label,
+                    linewidth=1.5, elinewidth=1, capsize=2, label=labels[line],
                 )  # fmt: skip
             if categories:
                 axes.set_xticks(range(len(categories)), categories)
@@ -404,10 +411,8 @@ def draw(outcome: Outcome) -> Any:
             axes.grid(axis="y", color=FAINT, linewidth=0.5, alpha=0.6)
             axes.spines[["top", "right"]].set_visible(False)
         if rows:
-            handles, labels = figure.axes[0].get_legend_handles_labels()
             figure.legend(
-                handles,
-                labels,
+                *figure.axes[0].get_legend_handles_labels(),
                 loc="lower left",
                 ncols=columns,
                 frameon=False,
