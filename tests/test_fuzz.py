@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import numpy as np
 import pytest
@@ -345,7 +346,12 @@ def test_what_a_visitor_may_send(tmp_path: Path) -> None:
         app.Choice, some.sampled_from(names), number, some.booleans(), some.sampled_from(names), number
     )
     picks = some.sampled_from(["this", "next", "any"])
+    keys = ("model", "with", "image", "window", "lesion", "glimpses", "until", "routings", "only")
+    queries = some.lists(
+        some.tuples(some.sampled_from(keys), some.text(max_size=9) | number.map(str)), max_size=5
+    )
     acts = (
+        some.tuples(some.just("open"), queries.map(urlencode) | some.text(max_size=20)),
         some.tuples(some.just("draw"), drawings | JSON_VALUES),
         some.tuples(some.just("force"), some.lists(window, max_size=3) | JSON_VALUES),
         some.tuples(some.just("upload"), JSON_VALUES, JSON_VALUES),
@@ -358,6 +364,9 @@ def test_what_a_visitor_may_send(tmp_path: Path) -> None:
 
     def holds(case: tuple[app.Choice, tuple[Any, ...], Any]) -> None:
         choice, (act, *what), more = case
+        if act == "open":  # the address
+            studio.open(*what)
+            return
         options = {"force": {"turn": more}, "upload": {"problem": more}}.get(act, {})
         told = getattr(studio, act)(drawn.session, *what, choice=choice, **options)
         assert "should not have" not in (told.notice or ""), told.notice

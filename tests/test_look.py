@@ -24,7 +24,7 @@ from ocra.viz.figure import draw_look, draw_preparation
 from ocra.viz.grid import draw_results, error_lines
 from ocra.viz.panels import draw_path, draw_window, show_image
 from ocra.viz.record import records
-from ocra.viz.style import READ, Sheet, styled
+from ocra.viz.style import READ, RIGHT, Sheet, styled
 
 
 def record_of(model, images=None, about=None, truths=None, glimpses=None, windows=None):
@@ -205,6 +205,15 @@ def test_an_animation_moves_the_window_and_ends_with_the_answer():
     assert len({frame.shape for frame in frames}) == 1
     assert durations[-1] == max(durations)
     assert (frames[0] != frames[1]).any()
+
+
+def test_an_animation_has_the_colours_of_the_figures(tmp_path):
+    save_look(record_of(tiny_model(glimpses=2))[0], tmp_path / "look.gif")
+    with Image.open(tmp_path / "look.gif") as moving:
+        for number in (0, moving.n_frames - 1):
+            moving.seek(number)
+            colours = {colour for _, colour in moving.convert("RGB").getcolors(1 << 24)}
+            assert {tuple(round(255 * part) for part in to_rgb(name)) for name in (READ, RIGHT)} <= colours
 
 
 @pytest.fixture(scope="module")

@@ -97,6 +97,10 @@ def test_every_loss_in_the_log_has_a_curve():
     assert tuple(LOSS_NAMES) == ("loss", *Losses._fields[1:])
 
 
+def test_the_papers_error_stands_in_the_curve_of_errors(text):
+    assert "Image-level error; shaded: 95 % interval" in text and "the paper: 7.24 %" in text
+
+
 def test_lines_take_the_colours_of_the_page(text):
     assert "prefers-color-scheme: dark" in text and 'name="viewport"' in text
     drawings = "".join(re.findall(r"<svg.*?</svg>", text, flags=re.DOTALL))
@@ -130,6 +134,18 @@ def test_what_is_no_run_is_refused(tmp_path):
         run_command("report", [str(tmp_path), "--out", str(tmp_path / "r.html")])
     with pytest.raises(UsageError):
         run_command("report", [str(tmp_path), "--out", str(tmp_path / "r.pdf")])
+
+
+def test_the_error_is_drawn_with_its_interval_and_the_papers_figure_across() -> None:
+    points, intervals = [(0, 0.5), (10, 0.2)], [(0.4, 0.6), (0.15, 0.25)]
+    figure = draw_curves(
+        [Curve("validation", points, intervals=intervals)], percent=True, quoted=("the paper", 0.07)
+    )
+    (axes,) = figure.axes
+    (band,) = axes.collections
+    assert {0.4, 0.6, 0.15, 0.25} <= set(band.get_paths()[0].vertices[:, 1])
+    assert list(axes.lines[-1].get_ydata()) == [0.07, 0.07]
+    assert {tick.get_fontsize() for tick in axes.get_xticklabels()} == {10}
 
 
 def test_a_curve_that_falls_to_zero_keeps_its_name_on_a_logarithmic_axis() -> None:

@@ -68,7 +68,7 @@ def read_labels(root: str | Path, class_names: tuple[str, ...] | None = None) ->
     root = Path(root).expanduser()
     if not root.is_dir():
         raise OcraError(f"The folder {root} does not exist.")
-    if (root / TABLE).exists():
+    if (root / TABLE).is_file():
         images = _read_table(root, class_names)
     elif annotations := _coco_files(root):
         images = [image for path in annotations for image in _read_coco(root, path)]

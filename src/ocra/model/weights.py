@@ -309,6 +309,8 @@ def _from_hub(name: str) -> Path:
 
 
 def _read_weights(path: Path) -> dict[str, Tensor]:
+    if path.exists() and not path.is_file():  # opening a pipe would wait for ever
+        raise OcraError(f"{path} is no ordinary file.")
     try:
         return load_file(path)
     except FileNotFoundError:

@@ -293,6 +293,7 @@ class Trainer:
         figures = {
             "cpu_seconds": progress.cpu_seconds,
             "validation_error": error,
+            "validation_images": images,
             "validation_object_error": result.object_error,
             "silent_glimpses": result.silent_glimpses,
         }

@@ -9,6 +9,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import matplotlib.colors
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -18,7 +19,7 @@ from PIL import Image
 from ocra.viz import panels
 from ocra.viz.panels import WINNER, draw_window, margin_for, matted_size, show_image
 from ocra.viz.record import Record
-from ocra.viz.style import INK, MUTED, READ, RIGHT, WRONG, Sheet, styled, written
+from ocra.viz.style import INK, MUTED, PALETTE, READ, RIGHT, WRONG, Sheet, styled, written
 
 Frame = NDArray[np.uint8]
 DPI = 100
@@ -37,17 +38,25 @@ def save_animation(record: Record, path: str | os.PathLike[str]) -> None:
     images = [Image.fromarray(pixels) for pixels in frames]
     options: dict[str, Any] = {"format": "WEBP", "quality": 88, "method": 4}
     if Path(path).suffix.lower() == ".gif":
-        # One palette for all frames, so that nothing flickers, in which what is nearly white is white.
-        palette = images[-1].quantize(255, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
-        colours = np.array(palette.getpalette()).reshape(-1, 3)
-        colours[colours.min(1) > 248] = 255
-        palette.putpalette(colours.flatten().tolist())
+        palette = _palette(frames)
         images = [image.quantize(palette=palette, dither=Image.Dither.NONE) for image in images]
         options = {"format": "GIF", "optimize": True, "disposal": 1}
     with written(path) as temporary:
         images[0].save(
             temporary, save_all=True, append_images=images[1:], duration=durations, loop=0, **options
         )
+
+
+def _palette(frames: list[Frame]) -> Image.Image:
+    """One palette for all frames, so that nothing flickers, with the very colours of the figures and the page in it."""
+    kept = [matplotlib.colors.to_rgb(light) for light, _ in PALETTE.values()] + [(0, 0, 0), (1, 1, 1)]
+    own = np.unique((255 * np.array(kept)).round().astype(int), axis=0)
+    every = Image.fromarray(np.concatenate(frames[:: TRAVEL_FRAMES + 1]))
+    palette = every.quantize(255 - len(own), method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
+    colours = np.array(palette.getpalette()).reshape(-1, 3)[: 255 - len(own)]
+    colours[colours.min(1) > 248] = 255  # what is nearly white is white
+    palette.putpalette(np.concatenate([own, colours]).flatten().tolist())
+    return palette
 
 
 def draw_frames(record: Record) -> tuple[list[Frame], list[int]]:

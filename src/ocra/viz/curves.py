@@ -13,7 +13,9 @@ from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from ocra.viz.style import BLUE, FAINT, GREEN, MUTED, ORANGE, PALETTE, PURPLE, VERMILLION, Sheet, styled
 
-WIDTH, HEIGHT = 4.4, 2.5
+WIDTH, HEIGHT, LEFT = 4.4, 2.6, 0.62
+TEXT = 10
+"""Size of all letters, for a page that shows the figure as large as it is, or smaller."""
 COLOURS = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE)
 """Blue and vermillion first: no kind of colour blindness confuses them."""
 
@@ -27,14 +29,25 @@ class Curve:
     """Images seen, and the value then."""
     marked: bool = False
     """Show each point: for values that are measured now and then."""
+    intervals: Sequence[tuple[float, float]] = ()
+    """Lowest and highest value of each point, where they are known."""
 
 
 @styled()
-def draw_curves(curves: Sequence[Curve], *, percent: bool = False, logarithmic: bool = False) -> Figure:
-    """Lines over the images seen, each named at its end; on a logarithmic axis only what is above zero."""
-    room = 0.2 + (0.072 * max(len(curve.name) for curve in curves) if len(curves) > 1 else 0)
+def draw_curves(
+    curves: Sequence[Curve],
+    *,
+    percent: bool = False,
+    logarithmic: bool = False,
+    quoted: tuple[str, float] | None = None,
+) -> Figure:
+    """Lines over the images seen, each named at its end; on a logarithmic axis only what is above zero.
+
+    quoted: the name and the value of a figure to compare with, drawn across.
+    """
+    room = 0.2 + (0.086 * max(len(curve.name) for curve in curves) if len(curves) > 1 else 0)
     sheet = Sheet(WIDTH, HEIGHT, paper="none")
-    axes = sheet.panel(0.52, 0.12, WIDTH - 0.52 - room, HEIGHT - 0.12 - 0.46)
+    axes = sheet.panel(LEFT, 0.12, WIDTH - LEFT - room, HEIGHT - 0.12 - 0.52)
     if logarithmic:
         curves = [
             replace(curve, points=[point for point in curve.points if point[1] > 0]) for curve in curves
@@ -44,6 +57,16 @@ def draw_curves(curves: Sequence[Curve], *, percent: bool = False, logarithmic: 
         axes.plot(
             *zip(*curve.points, strict=True), color=colour, linewidth=1.8, solid_joinstyle="round", marker=marker,
             markersize=3.5,
+        )  # fmt: skip
+        if curve.intervals:
+            seen, (low, high) = [x for x, _ in curve.points], zip(*curve.intervals, strict=True)
+            axes.fill_between(seen, low, high, color=colour, alpha=0.2, linewidth=0)
+    if quoted is not None:
+        name, value = quoted
+        axes.axhline(value, color=MUTED, linewidth=1.2, linestyle=(0, (2, 2)))
+        axes.annotate(
+            name, (0.02, value), (0, 3), xycoords=axes.get_yaxis_transform(), textcoords="offset points",
+            fontsize=TEXT, color=MUTED,
         )  # fmt: skip
     if logarithmic:
         axes.set_yscale("log")
@@ -55,8 +78,8 @@ def draw_curves(curves: Sequence[Curve], *, percent: bool = False, logarithmic: 
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g} %"))
     axes.xaxis.set_major_formatter(FuncFormatter(_short_number))
     axes.locator_params(axis="x", nbins=5)
-    axes.set_xlabel("images seen", fontsize=8.5, color=MUTED)
-    axes.tick_params(labelsize=8.5, color=FAINT)
+    axes.set_xlabel("images seen", fontsize=TEXT, color=MUTED)
+    axes.tick_params(labelsize=TEXT, color=FAINT)
     axes.grid(axis="y", color=FAINT, linewidth=0.5, alpha=0.6)
     axes.spines[["top", "right"]].set_visible(False)
     axes.patch.set_alpha(0)
@@ -70,13 +93,13 @@ def _name_lines(axes: Axes, curves: Sequence[Curve]) -> None:
     ends = sorted((float(axes.transData.transform(curve.points[-1])[1]), k) for k, curve in enumerate(curves))
     placed: list[float] = []
     for height, _ in ends:
-        placed.append(max(height, placed[-1] + 12) if placed else height)
+        placed.append(max(height, placed[-1] + 14) if placed else height)
     bottom, top = axes.bbox.y0, axes.bbox.y1
     surplus = max(0.0, placed[-1] - top)
     for (_, k), height in zip(ends, placed, strict=True):
         axes.text(
             1.02, (height - surplus - bottom) / (top - bottom), curves[k].name, transform=axes.transAxes,
-            color=COLOURS[k % len(COLOURS)], fontsize=8.5, va="center", weight="bold",
+            color=COLOURS[k % len(COLOURS)], fontsize=TEXT, va="center", weight="bold",
         )  # fmt: skip
 
 

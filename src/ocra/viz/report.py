@@ -9,6 +9,7 @@ import base64
 import io
 import os
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from ocra.evaluation import Evaluation, evaluate
 from ocra.experiment import Experiment
 from ocra.files import read_json
 from ocra.images.reading import endings
+from ocra.metrics import wilson_interval
 from ocra.prediction import load
 from ocra.training.checkpoint import read_experiment
 from ocra.training.logging import read_log
@@ -68,7 +70,7 @@ def report(
         raise OcraError(f"{file} is not the summary of a run.")
     parts = [
         _heading(folder, experiment, log, summary),
-        _section("Curves", _curves(log)),
+        _section("Curves", _curves(log, experiment)),
         _section("Final figures", _final_figures(summary)),
         *_about_weights(folder, experiment, images, device),
         _section("Config", *_config(experiment, summary)),
@@ -114,15 +116,22 @@ def _percent(share: float) -> str:
     return f"{100 * share:.2f} %"
 
 
-def _curves(log: Log) -> str:
-    """Error, loss, learning rate, gradient and speed over the images seen."""
+def _curves(log: Log, experiment: Experiment) -> str:
+    """Error, loss, learning rate, gradient and speed over the images seen; the paper's error as a line across."""
 
     def curve(name: str, key: str, marked: bool = False) -> Curve:
         return Curve(name, [(line["images"], line[key]) for line in log if line.get(key) is not None], marked)
 
+    scored = [line for line in log if line.get("validation_error") is not None]
+    # Earlier logs do not say how many images were scored.
+    counts = [line.get("validation_images") or experiment.run.validate_images for line in scored]
+    intervals = [
+        wilson_interval(line["validation_error"] * n, n) for line, n in zip(scored, counts, strict=True)
+    ]
+    validation = replace(curve("validation", "validation_error", True), intervals=intervals)
+    in_percent = {"percent": True, "quoted": _quoted(experiment)}
     groups: list[tuple[str, str, list[Curve], dict[str, Any]]] = [
-        ("error", "Image-level error",
-         [curve("training", "error"), curve("validation", "validation_error", True)], {"percent": True}),
+        ("error", "Image-level error; shaded: 95 % interval", [curve("training", "error"), validation], in_percent),
         ("loss", "Loss and its parts before weighting",
          [curve(name, key) for key, name in LOSS_NAMES.items()], {"logarithmic": True}),
         ("rate", "Learning rates", [curve("Adam", "lr"), curve("Shampoo", "shampoo_lr")], {}),
@@ -135,6 +144,12 @@ def _curves(log: Log) -> str:
             svg = to_svg(draw_curves(present, **options), name, caption)
             drawn += f"<figure><figcaption>{caption}</figcaption>{svg}</figure>"
     return f'<div class="two">{drawn}</div>' if drawn else "<p class='muted'>The log holds no report yet.</p>"
+
+
+def _quoted(experiment: Experiment) -> tuple[str, float] | None:
+    """The paper's error, with its name, where it is a figure and not a bound."""
+    mean, given, _ = experiment.paper_error.partition(" ±")
+    return (f"the paper: {mean} %", float(mean) / 100) if given else None
 
 
 def _final_figures(summary: dict[str, Any]) -> str:
