@@ -71,5 +71,5 @@ $(VENV)/.core: pyproject.toml constraints.txt
 
 $(VENV)/.all: $(VENV)/.core
 	@echo "Installing what the tests need (once) ..."
-	@$(INSTALL) --editable ".[app,track,hub,ray,datasets,scanpaths,docs,dev]"
+	@$(INSTALL) --editable ".[app,track,hub,ray,datasets,scanpaths,docs,onnx,dev]"
 	@touch $@

@@ -21,7 +21,7 @@ LAYERS = (
     ("presets",),
     ("evaluation", "prediction"),
     ("training",),
-    ("viz", "lab"),
+    ("viz", "lab", "exporting"),
     ("reproduce", "app", "benchmark"),
     ("cli",),
 )

@@ -34,9 +34,9 @@ def run(tmp_path, monkeypatch, capsys):
     torch.set_num_threads(threads)
 
 
-def test_there_are_six_short_ones():
+def test_there_are_seven_short_ones():
     lengths = {path.name: len(path.read_text("utf-8").splitlines()) for path in EXAMPLES.glob("*.py")}
-    assert len(lengths) == 6 and max(lengths.values()) <= 42, lengths
+    assert len(lengths) == 7 and max(lengths.values()) <= 42, lengths
 
 
 def test_predict(run, tmp_path):

@@ -21,6 +21,7 @@ from ocra.evaluation import evaluate as evaluate
 from ocra.experiment import Experiment as Experiment
 from ocra.experiment import RunConfig as RunConfig
 from ocra.experiment import Stage as Stage
+from ocra.exporting import export as export
 from ocra.lab.scanpaths import scanpath as scanpath
 from ocra.losses import LossConfig as LossConfig
 from ocra.model import OCRA as OCRA

@@ -260,7 +260,7 @@ class RAM(HardAttention, kind="ram"):
         _keep_variance(self.what, self.where, self.what_glimpse, self.where_glimpse, self.core_glimpse)
 
     def start(self, images: Tensor) -> Tensor:
-        return images.new_zeros(len(images), self.config.hidden)
+        return images.new_zeros(images.shape[0], self.config.hidden)
 
     def choose(self, state: Tensor) -> tuple[Tensor, Tensor]:
         # The core learns from the answer alone.
@@ -308,7 +308,7 @@ class DRAM(HardAttention, kind="dram"):
         return channels, min(height, COARSE), min(width, COARSE)
 
     def start(self, images: Tensor) -> Any:
-        zeros = images.new_zeros(len(images), self.config.hidden)
+        zeros = images.new_zeros(images.shape[0], self.config.hidden)
         context = zeros
         if self.config.context:
             with self.mixed_precision():

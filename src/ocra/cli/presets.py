@@ -1,4 +1,4 @@
-"""ocra presets and ocra import-authors: the experiments of the paper, and the weights its authors made of them."""
+"""ocra presets, import-authors and export: the experiments of the paper, weights from its authors, weights to go."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from tyro.conf import arg
 from ocra.config import ModelConfig, NetworkConfig
 from ocra.errors import OcraError, UsageError
 from ocra.experiment import Experiment
+from ocra.files import printable
+from ocra.images.reading import endings
 from ocra.model import weights
 from ocra.presets import OWN_PRESETS, PRESETS
 from ocra.presets import preset as find_preset
@@ -93,3 +95,38 @@ def import_authors(checkpoint: Path, /, preset: str, out: Path) -> None:
     }
     model.save_pretrained(out, weights.ModelInfo.from_dict(about, model.config))
     print(f"{out}: {model.parameter_count:,} parameters of {preset}; try: ocra evaluate {out}")
+
+
+def export(
+    weights: str,
+    /,
+    *,
+    onnx: Path | None = None,
+    torch: Path | None = None,
+    glimpses: int | None = None,
+) -> None:
+    """Write a network as one file that answers without this package, for a batch of any size.
+
+    The file knows its class names, how its answer is made, how an image is prepared for it, and its licence; it is run
+    and compared with the network before it takes its place. ONNX needs pip install 'ocra-vision[onnx]'.
+
+    Example: ocra export multimnist-3 --onnx model.onnx
+
+    Args:
+        weights: Name of shipped weights, a folder of weights, the folder of a run, or user/name on the hub.
+        onnx: File for ONNX runtimes, in Python, C++, C#, Java or a browser (.onnx).
+        torch: File for torch.export.load (.pt2).
+        glimpses: Number of glimpses that the file makes. Default: the network's own.
+    """
+    from ocra.exporting import export as write
+
+    wanted = [(path, ending) for path, ending in ((onnx, ".onnx"), (torch, ".pt2")) if path is not None]
+    if not wanted:
+        raise UsageError("Say what to write: --onnx model.onnx, --torch model.pt2, or both.")
+    for path, ending in wanted:
+        endings(path, (ending,))
+    for path, _ in wanted:
+        made = write(weights, path, glimpses=glimpses)
+        size = path.stat().st_size / 1e6
+        print(printable(f"{path}: {size:.1f} MB, scores within {made.difference:.0e} of the network's."))
+        print(f"It gives {', '.join(made.outputs)}.")

@@ -36,7 +36,7 @@ def predicted_counts(scores: Tensor, rule: AnswerRule) -> Tensor:
         # The margin loss never holds a class that is there down to its count, so one that occurs at most once
         # may well score three.
         return (scores + NAMED_FROM).floor().clamp(min=0, max=None if rule.repeats else 1)
-    left = scores.new_full((len(scores), 1), rule.objects)
+    left = scores.new_full((scores.shape[0], 1), rule.objects)
     remaining = scores.clone()
     said = []
     for _ in range(min(rule.objects, scores.shape[1])):

@@ -262,7 +262,7 @@ class OCRA(Network, kind="ocra"):
         _, height, width = self.config.image_shape
         size = self.config.glimpse_size
         if state is None:  # h_dec is zero at the start, so the first window is the bias alone
-            parameters = self.read_attention.bias[None].expand(len(images), 4)
+            parameters = self.read_attention.bias[None].expand(images.shape[0], 4)
         else:
             parameters = self.read_attention(state.decoder)
         window = window_from_parameters(parameters, height, width, size)
@@ -331,7 +331,7 @@ class OCRA(Network, kind="ocra"):
     def _decoder_state(self, images: Tensor, state: State | None, control: StepControl | None) -> Tensor:
         """What decoder-to-encoder feedback delivers: h_dec of the step before [batch, hidden]."""
         if state is None or (control is not None and control.lesion.feedback):
-            return images.new_zeros(len(images), self.config.hidden)
+            return images.new_zeros(images.shape[0], self.config.hidden)
         return state.decoder
 
     def _recognise(
@@ -436,7 +436,7 @@ class OCRA(Network, kind="ocra"):
         if images.dim() != 4 or tuple(images.shape[1:]) != self.config.image_shape:
             wanted = ", ".join(map(str, self.config.image_shape))
             raise OcraError(f"This model takes images of shape [batch, {wanted}], not {list(images.shape)}.")
-        if len(images) == 0:
+        if images.shape[0] == 0:
             raise OcraError("The batch holds no image; give at least one.")
         own = self.convolution1.weight.dtype
         if own.itemsize < 4:
