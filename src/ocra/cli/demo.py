@@ -114,11 +114,17 @@ def _won_once_each(record: Record) -> bool:
 
 
 def app(
-    weights: tuple[str, ...] = (), host: str = "127.0.0.1", port: int | None = None, open: bool = False
+    weights: tuple[str, ...] = (),
+    host: str = "127.0.0.1",
+    port: int | None = None,
+    open: bool = False,
+    static: Path | None = None,
+    onnxruntime: Path | None = None,
 ) -> None:
     """Serve a web page on this machine: draw digits, watch the glimpses, move the model's gaze.
 
-    Nothing leaves the machine and no internet is needed.
+    Nothing leaves the machine and no internet is needed. With --static a smaller page is written instead, for any web
+    server: the network then runs in the visitor's browser.
 
     Example: ocra app --open
 
@@ -127,7 +133,17 @@ def app(
         host: Address to listen on; 0.0.0.0 lets other machines in your network see the page.
         port: Port to listen on. Default: the first free one from 7860.
         open: Open the page in the browser.
+        static: Folder to write the page to, with the first of the weights; needs 'ocra-vision[onnx]' and npm.
+        onnxruntime: With --static: a folder with the npm package onnxruntime-web, in place of npm.
     """
+    if static is not None:
+        from ocra.app.static_page import write_page
+
+        write_page(static, weights[0] if weights else DEFAULT_WEIGHTS, onnxruntime)
+        print(printable(f"The page is in {static}. To see it: python -m http.server --directory {static}"))
+        return
+    if onnxruntime is not None:
+        raise UsageError("--onnxruntime goes with --static FOLDER, which says where to write the page.")
     from ocra.app.server import serve
 
     serve(weights, host, port, open)

