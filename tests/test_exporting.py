@@ -98,9 +98,9 @@ def test_a_pytorch_program_holds_pytorch_s_own_operators_only(files: Path) -> No
 def test_both_files_say_what_their_answers_mean(files: Path) -> None:
     session = onnxruntime.InferenceSession(files / "model.onnx", providers=["CPUExecutionProvider"])
     told = session.get_modelmeta().custom_metadata_map
-    extra = {"ocra.json": ""}
+    extra = {"about.json": ""}
     torch.export.load(files / "model.pt2", extra_files=extra)
-    also = json.loads(extra["ocra.json"])
+    also = json.loads(extra["about.json"])
     assert json.loads(told["class_names"]) == also["class_names"] == list("0123456789")
     assert json.loads(told["answer"]) == also["answer"] == {"objects": 2, "repeats": False}
     assert json.loads(told["preprocessing"])["ink"] == also["preprocessing"]["ink"] == "handwriting"

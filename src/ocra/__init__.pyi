@@ -22,6 +22,7 @@ from ocra.experiment import Experiment as Experiment
 from ocra.experiment import RunConfig as RunConfig
 from ocra.experiment import Stage as Stage
 from ocra.exporting import export as export
+from ocra.exporting import push_to_hub as push_to_hub
 from ocra.lab.scanpaths import scanpath as scanpath
 from ocra.losses import LossConfig as LossConfig
 from ocra.model import OCRA as OCRA

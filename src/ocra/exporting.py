@@ -1,6 +1,6 @@
-"""Networks to take away: one file, ONNX or a PyTorch program, that answers without this package.
+"""Networks to take away: as one file, ONNX or a PyTorch program, that answers without this package, or on the hub.
 
-The file takes images [batch, channels, height, width] for any batch, makes a fixed number of glimpses, and gives the
+A file takes images [batch, channels, height, width] for any batch, makes a fixed number of glimpses, and gives the
 tensors of `OUTPUTS` by name. What its answers mean travels in it, see `describe`.
 """
 
@@ -11,8 +11,11 @@ import io
 import json
 import logging
 import os
+import re
+import shutil
+import tempfile
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -25,7 +28,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ocra.data import ClutteredMNIST, make_task, task_of_model
+from ocra.config import NetworkConfig
+from ocra.data import ClutteredMNIST, TaskConfig, make_task, task_of_model
 from ocra.data.task import NO_DIGIT, DataSource
 from ocra.errors import OcraError, UsageError
 from ocra.files import write_bytes_atomically
@@ -34,10 +38,20 @@ from ocra.model.deciding import predicted_counts
 from ocra.model.network import Network
 from ocra.model.ocra import how_often
 from ocra.model.trace import Windows
-from ocra.model.weights import content_hash, load, resolve
+from ocra.model.weights import (
+    CARD,
+    CONFIG,
+    WEIGHTS,
+    ModelInfo,
+    content_hash,
+    load,
+    push,
+    read_config,
+    resolve,
+)
 
 FORMATS = (".onnx", ".pt2")
-ABOUT = "ocra.json"
+ABOUT = "about.json"
 """The file within a PyTorch program that says what `describe` says."""
 OUTPUTS = {
     "scores": "[batch, classes]: of every class, summed over the glimpses",
@@ -82,10 +96,10 @@ def export(
     kind = endings(out, FORMATS)
     if kind == ".onnx":
         _need_onnx()
-    network = model if isinstance(model, Network) else load(model)
+    network = model if isinstance(model, Network) else load(os.fspath(model))
     if glimpses is not None and how_often("glimpses", glimpses) != 1 and not network.config.recurrent:
         raise UsageError(f"This network looks once; leave glimpses out instead of asking for {glimpses}.")
-    hash = "" if isinstance(model, Network) else content_hash(resolve(model))
+    hash = "" if isinstance(model, Network) else content_hash(resolve(os.fspath(model)))
     portable = Portable(network, glimpses)
     about = {**describe(network, portable), "content_hash": hash}
     with _in_a_sentence(type(network).__name__):
@@ -156,12 +170,9 @@ def _as_numbers(windows: Windows | None, size: int) -> Tensor | None:
 def describe(network: Network, portable: Portable) -> dict[str, Any]:
     """What somebody who has only the file must know, as JSON values."""
     config, info = network.config, network.info
-    try:
-        task = task_of_model(info.task, config)
-        source, usual = task.source, task.task.preprocessing
-    except OcraError:  # the task of somebody else's module, which is not imported for weights
-        source, usual = DataSource(), None
-    preprocessing = info.preprocessing or usual
+    task = _task(info, config)
+    source = DataSource() if task is None else task.source
+    preprocessing = info.preprocessing or (None if task is None else task.task.preprocessing)
     try:
         made_by = f"ocra-vision {version('ocra-vision')}"
     except PackageNotFoundError:
@@ -182,6 +193,96 @@ def describe(network: Network, portable: Portable) -> dict[str, Any]:
         "terms": source.terms,
         "made_by": made_by,
     }
+
+
+def _task(info: ModelInfo, config: NetworkConfig) -> TaskConfig | None:
+    """What a network was trained on; None for a task of somebody else's module, which is not imported for weights."""
+    try:
+        return task_of_model(info.task, config)
+    except OcraError:
+        return None
+
+
+def push_to_hub(model: Network | str | os.PathLike[str], name: str, *, private: bool = False) -> str:
+    """Put weights into the repository 'user/name' on the Hugging Face hub, with a card; returns its address.
+
+    model: a network, or the name or folder of its weights, which go there as they are; a README.md beside them is their
+    card. `OCRA.from_pretrained("user/name")` loads them again.
+    """
+    if not re.fullmatch(r"[\w.-]+/[\w.-]+", name):
+        raise UsageError(f"A repository on the hub is called user/name, not '{name}'.")
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        if isinstance(model, Network):
+            model.save_pretrained(folder)
+        else:
+            for path in map(resolve(os.fspath(model)).joinpath, (CONFIG, WEIGHTS, CARD)):
+                if path.is_file():
+                    shutil.copyfile(path, folder / path.name)
+        if not (folder / CARD).is_file():
+            config, info = read_config(folder)
+            (folder / CARD).write_text(model_card(name, info, _task(info, config)), "utf-8")
+        return push(folder, name, private)
+
+
+def model_card(name: str, info: ModelInfo, task: TaskConfig | None) -> str:
+    """The card of weights that were not released with the package, for the repository 'user/name'."""
+    source = DataSource() if task is None else task.source
+    classes, objects = ", ".join(info.class_names), info.answer.objects
+    answer = "as many objects as its scores say" if objects is None else f"always {objects} in an image"
+    data = info.task_name if task is None else f"{task.about} {source.splits}"
+    test = info.record.get("test")
+    return f"""{card_front(name, info.title, task, test if isinstance(test, dict) else None)}
+
+# {info.name or name}
+
+{info.title or "A network that recognises objects"}. It names {answer}, of the classes {classes}.
+
+```python
+import ocra
+
+model = ocra.OCRA.from_pretrained("{name}")
+print(ocra.predict(model, "image.png"))
+```
+
+## Data
+
+{data.strip() or "Not recorded."}
+
+## Licence
+
+{source.terms}
+"""
+
+
+def card_front(name: str, title: str, task: TaskConfig | None, test: Mapping[str, Any] | None) -> str:
+    """The keys that the hub reads at the top of a card; JSON values are YAML.
+
+    test: what was measured, {"error": the exact error, "n": on how many images}.
+    """
+    source = DataSource() if task is None else task.source
+    keys: dict[str, Any] = {
+        "library_name": "ocra",
+        "pipeline_tag": "image-classification",
+        "license": source.licence,
+        "tags": ["ocra", "capsules", "attention", "glimpses"],
+    }
+    if source.on_hub:
+        keys["datasets"] = list(source.on_hub)
+    if task is not None and test and isinstance(test.get("error"), int | float):
+        exact = {"type": "exact_match", "name": "Exact match", "value": round(1 - test["error"], 4)}
+        images = {
+            "name": task.task.title or task.name,
+            "type": (*source.on_hub, task.name)[0],
+            "split": "test",
+        }
+        about = {"type": "image-classification", "name": title or "Recognising objects"}
+        keys["metrics"] = ["exact_match"]
+        keys["model-index"] = [
+            {"name": name, "results": [{"task": about, "dataset": images, "metrics": [exact]}]}
+        ]
+    lines = (f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in keys.items())
+    return "\n".join(["---", *lines, "---"])
 
 
 def sample_images(image_shape: tuple[int, int, int], number: int) -> Tensor:

@@ -43,7 +43,7 @@ COMMANDS = {
     "bench": ("measure.bench", "measure speed and memory on this machine"),
     "data": ("data.main", "get data sets, check them, look at their images"),
     "doctor": ("doctor.main", "say whether this machine has what is needed"),
-    "export": ("presets.export", "write a network as one file that needs no ocra: ONNX or PyTorch"),
+    "export": ("presets.export", "write a network as one file: ONNX or a PyTorch program"),
     "import-authors": ("presets.import_authors", "turn a checkpoint of the paper's authors into ours"),
 }
 """Each command with its function in `ocra.cli` and a line of help. A function called main parses its words itself."""

@@ -29,6 +29,7 @@ SOURCES = {
         "cc-by-sa-3.0",
         "Trained on MNIST (Y. LeCun, C. Cortes, C. J. C. Burges), which is licensed CC BY-SA 3.0; the program is "
         "under the MIT licence.",
+        ("ylecun/mnist",),
     ),
     "glyphs": DataSource(
         "The digits are glyphs drawn from fonts.",

@@ -64,6 +64,7 @@ class SVHNConfig(TaskConfig):
             "**For non-commercial use only**, as the data set is: Y. Netzer, T. Wang, A. Coates, A. Bissacco, B. Wu, "
             "A. Y. Ng, *Reading Digits in Natural Images with Unsupervised Feature Learning*, 2011. The program is "
             "under the MIT licence.",
+            ("ufldl-stanford/svhn",),
         )
 
 

@@ -92,6 +92,8 @@ class DataSource:
     licence: str = "other"
     """Name of the licence of weights trained on it, as model hubs know it."""
     terms: str = "The licence of the images applies; the program is under the MIT licence."
+    on_hub: tuple[str, ...] = ()
+    """Names of the data sets on the Hugging Face hub."""
 
 
 @dataclass(frozen=True)

@@ -131,6 +131,15 @@ class Network(nn.Module, ABC):
         """
         save(self, folder, info, storage)
 
+    def push_to_hub(self, name: str, *, private: bool = False) -> str:
+        """Put the weights into the repository 'user/name' on the Hugging Face hub; returns its address.
+
+        See `ocra.push_to_hub`, which also takes a folder of weights, with all that was recorded about them.
+        """
+        # The card says what the network was trained on, of which a network knows nothing but the name.
+        address: str = import_module("ocra.exporting").push_to_hub(self, name, private=private)
+        return address
+
 
 def model_config(values: dict[str, Any], *, from_weights: bool = False) -> NetworkConfig:
     """The config of a network from a parsed JSON object as `NetworkConfig.to_dict` makes it.

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ocra.model.ocra import OCRA
 
 SHIPPED = Path(__file__).parent.parent / "pretrained"
-CONFIG, WEIGHTS = "config.json", "model.safetensors"
+CONFIG, WEIGHTS, CARD = "config.json", "model.safetensors", "README.md"
 STORAGE = {"float32": torch.float32, "float16": torch.float16}
 Storage = Literal["float32", "float16"]
 
@@ -306,6 +306,34 @@ def _from_hub(name: str) -> Path:
         raise OcraError(
             f"'{name}' is no folder here and could not be fetched from the hub: {reason}"
         ) from None
+
+
+def push(folder: str | Path, name: str, private: bool = False) -> str:
+    """Put the weights of a folder, with their card, into the repository 'user/name' on the hub; returns its address.
+
+    The user is the one that `hf auth login`, or the variable HF_TOKEN, says.
+    """
+    try:
+        from huggingface_hub import HfApi
+    except ImportError:
+        raise OcraError(
+            "To put weights on the Hugging Face hub, run: pip install 'ocra-vision[hub]'."
+        ) from None
+    hub = HfApi(library_name="ocra")
+    try:
+        hub.create_repo(name, private=private, exist_ok=True)
+        hub.upload_folder(
+            repo_id=name,
+            folder_path=folder,
+            allow_patterns=[CONFIG, WEIGHTS, CARD],
+            commit_message="Add weights",
+        )
+    except Exception as error:  # the hub's own errors share no base class
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise OcraError(
+            f"'{name}' could not be written to the hub: {reason} Are you logged in (hf auth login)?"
+        ) from None
+    return f"{hub.endpoint}/{name}"
 
 
 def _read_weights(path: Path) -> dict[str, Tensor]:

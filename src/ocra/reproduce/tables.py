@@ -13,6 +13,7 @@ import torch
 
 from ocra.data import task_config
 from ocra.errors import OcraError
+from ocra.exporting import card_front
 from ocra.model.weights import shipped
 from ocra.presets import ALL_PRESETS, PAPER_IMAGES
 from ocra.reproduce.records import (
@@ -417,7 +418,7 @@ def model_card(name: str, record: Record, records: list[Record]) -> str:
         ALL_PRESETS[name].description if name in ALL_PRESETS else record.settings.get("description", "")
     )
     return sections(
-        f"---\nlibrary_name: ocra\nlicense: {task.source.licence}\ntags: [ocra, capsules, attention, glimpses]\n---",
+        card_front(name, description, task, record.test),
         f"# {name}",
         f"{description}. Written from the record `benchmarks/results/{record.name}.json`.",
         f'```python\nimport ocra\n\nmodel = ocra.OCRA.from_pretrained("{name}")\n```',
