@@ -5,6 +5,7 @@ from ocra.config import NetworkConfig as NetworkConfig
 from ocra.config import Preprocessing as Preprocessing
 from ocra.data import MNIST as MNIST
 from ocra.data import SVHN as SVHN
+from ocra.data import AnyDigits as AnyDigits
 from ocra.data import Batch as Batch
 from ocra.data import ClutteredMNIST as ClutteredMNIST
 from ocra.data import FolderTask as FolderTask

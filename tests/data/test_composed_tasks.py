@@ -1,4 +1,4 @@
-"""MultiMNIST and cluttered MNIST: what the images are made of, and how they are distributed."""
+"""Tasks that are made of digits: what the images are made of, and how they are distributed."""
 
 import time
 
@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from ocra.data import MNIST, ClutteredMNIST, MultiMNIST, Task, make_task, task_config
+from ocra.data import MNIST, AnyDigits, ClutteredMNIST, MultiMNIST, Task, make_task, task_config
 from ocra.data.digits import digit_pool
-from ocra.errors import UsageError
+from ocra.errors import OcraError, UsageError
 
 
 def gather_annotations(task: Task, count: int) -> tuple[np.ndarray, np.ndarray]:
@@ -233,7 +233,9 @@ def test_bad_image_numbers_are_refused() -> None:
     assert len(task.batch([])) == 0
 
 
-@pytest.mark.parametrize(("name", "least"), [("multimnist", 10_000), ("cluttered", 3_000)])
+@pytest.mark.parametrize(
+    ("name", "least"), [("multimnist", 10_000), ("cluttered", 3_000), ("digits-any", 1_500)]
+)
 def test_images_are_made_faster_than_any_model_uses_them(name: str, least: int, digits: str) -> None:
     task = make_task(task_config({"name": name, "digits": digits}))
     digit_pool(digits, "train")
@@ -262,3 +264,75 @@ def test_a_single_digit_moves_by_up_to_the_shift() -> None:
         .annotations.boxes
     )
     assert boxes[:, 0, :2].min() == 1 and boxes[:, 0, :2].max() == 7
+
+
+@pytest.fixture(scope="module")
+def any_digits() -> tuple[np.ndarray, np.ndarray]:
+    return gather_annotations(AnyDigits(digits="glyphs"), 5_000)
+
+
+def test_any_digits_are_none_to_four_equally_often(any_digits: tuple[np.ndarray, np.ndarray]) -> None:
+    _, classes = any_digits
+    assert_uniform((classes >= 0).sum(axis=1), possible=5)
+
+
+def test_any_digits_have_boxes_of_14_to_40_pixels_inside_the_image(
+    any_digits: tuple[np.ndarray, np.ndarray],
+) -> None:
+    boxes, classes = any_digits
+    there = boxes[classes >= 0]
+    assert_uniform(there[:, 2] - 14, possible=27)
+    assert there[:, :2].min() >= 0 and (there[:, :2] + there[:, 2:]).max() <= 64
+    assert (boxes[classes < 0] == 0).all()
+
+
+def ink_boxes_that_meet(task: AnyDigits) -> float:
+    """Share of the pairs of digits whose ink may touch: their boxes' middle five sevenths meet."""
+    boxes, classes = gather_annotations(task, 3_000)
+    two = (classes >= 0).sum(axis=1) == 2
+    near, sides = boxes[two, :2, :2], boxes[two, :2, 2:]
+    low, high = near + sides // 7, near + sides - sides // 7
+    meets = (np.minimum(high[:, 0], high[:, 1]) > np.maximum(low[:, 0], low[:, 1])).all(axis=1)
+    return float(meets.mean())
+
+
+def test_two_digits_lie_apart_unless_they_are_to_overlap() -> None:
+    assert ink_boxes_that_meet(AnyDigits(digits="glyphs", overlapping=0.0, largest=24)) < 0.05
+    assert ink_boxes_that_meet(AnyDigits(digits="glyphs", overlapping=1.0, largest=24)) > 0.2
+
+
+def test_without_nuisance_and_clutter_any_digits_are_their_layers() -> None:
+    task = AnyDigits(digits="glyphs", nuisance=0.0, clutter=0.0)
+    batch = task.batch(range(200), annotations=True)
+    assert batch.annotations is not None
+    torch.testing.assert_close(batch.images, batch.annotations.layers.sum(1).clamp(max=1))
+    assert (batch.images[batch.counts.sum(1) == 0] == 0).all()
+
+
+def test_clutter_and_nuisance_keep_their_shares() -> None:
+    plain, cluttered, changed = (
+        AnyDigits(digits="glyphs", clutter=clutter, nuisance=nuisance).batch(range(2_000)).images
+        for clutter, nuisance in ((0.0, 0.0), (0.3, 0.0), (0.0, 0.5))
+    )
+    assert (cluttered != plain).flatten(1).any(1).float().mean() == pytest.approx(0.3, abs=0.04)
+    # Of six kinds one at least is on in 63 of 64 images; a pen or a zoom does not show where no digit is.
+    assert (changed != plain).flatten(1).any(1).float().mean() == pytest.approx(0.48, abs=0.04)
+
+
+def test_nuisance_changes_an_image_but_not_what_is_in_it() -> None:
+    for kind in (MNIST, MultiMNIST, ClutteredMNIST):
+        plain = kind(digits="glyphs").batch(range(60), annotations=True)
+        changed = kind(digits="glyphs", nuisance=1.0).batch(range(60), annotations=True)
+        assert plain.annotations is not None and changed.annotations is not None
+        assert torch.equal(plain.counts, changed.counts)
+        assert torch.equal(plain.annotations.classes, changed.annotations.classes)
+        assert (plain.images != changed.images).flatten(1).any(1).float().mean() > 0.9
+        assert changed.images.min() >= 0 and changed.images.max() <= 1
+        sides = changed.annotations.boxes[..., 2]
+        assert 22 <= sides.min() < 28 < sides.max() <= 34
+
+
+def test_shares_that_are_none_are_refused() -> None:
+    for settings in ({"nuisance": 1.5}, {"clutter": -0.1}, {"overlapping": "often"}, {"smallest": 50}):
+        with pytest.raises(OcraError, match=next(iter(settings)) if "smallest" not in settings else "50"):
+            AnyDigits(digits="glyphs", **settings)  # type: ignore[arg-type]

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from ocra.data import SVHN, ClutteredMNIST, FolderTask, MultiMNIST, Task
+from ocra.data import SVHN, AnyDigits, ClutteredMNIST, FolderTask, MultiMNIST, Task
 from ocra.data.random import integers, permutation, random_bits, uniforms
 
 INDICES = [7, 0, 10**9, 3, 131, 2**40, 5, 64, 65, 66, 67]
@@ -20,6 +20,8 @@ def make_all(folder: Path) -> dict[str, Task]:
     return {
         "multimnist": MultiMNIST(digits="glyphs", seed=5),
         "cluttered": ClutteredMNIST(digits="glyphs", seed=5),
+        "digits-any": AnyDigits(digits="glyphs", seed=5),
+        "nuisance": MultiMNIST(digits="glyphs", seed=5, nuisance=0.8),
         "svhn": SVHN(root=folder / "svhn", seed=5),
         "own": FolderTask(root=folder / "own", seed=5),
     }
@@ -38,7 +40,7 @@ def folder(svhn_root: Path, tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("name", ["multimnist", "cluttered", "svhn", "own"])
+@pytest.mark.parametrize("name", ["multimnist", "cluttered", "digits-any", "nuisance", "svhn", "own"])
 def test_batch_size_and_order_do_not_matter(name: str, folder: Path) -> None:
     task = make_all(folder)[name]
     whole = task.batch(INDICES)

@@ -3,7 +3,7 @@
 from typing import Any
 
 from ocra.config import NetworkConfig
-from ocra.data.composed import MNIST, ClutteredMNIST, MultiMNIST
+from ocra.data.composed import MNIST, AnyDigits, ClutteredMNIST, MultiMNIST
 from ocra.data.folder import FolderTask
 from ocra.data.same_different import SameDifferent
 from ocra.data.svhn import SVHN
@@ -23,6 +23,7 @@ __all__ = [
     "MNIST",
     "SVHN",
     "Annotations",
+    "AnyDigits",
     "Batch",
     "ClutteredMNIST",
     "FolderTask",

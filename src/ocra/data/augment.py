@@ -1,4 +1,4 @@
-"""Varying stored images: random views, contrast and noise, a whole batch at a time."""
+"""Varying images a whole batch at a time: random views, contrast and noise; and nuisance, for digits that are drawn."""
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ocra.data.random import Bits, integers, random_bits, uniforms
 
+Floats = NDArray[np.float32]
 VIEW_DRAWS = 6
 LIGHT_DRAWS = 5
 _NOISE_TILE = 256
@@ -122,3 +123,94 @@ def _noise_sheet(height: int, width: int) -> NDArray[np.float32]:
     chance = uniforms(random_bits(0, "noise sheet", np.arange(rows * columns), 2))
     normal = np.sqrt(-2 * np.log1p(-chance[:, 0])) * np.cos(2 * np.pi * chance[:, 1])
     return normal.astype(np.float32).reshape(rows, columns)
+
+
+KINDS = ("contrast", "pedestal", "noise", "blur", "zoom", "pen")
+"""What nuisance changes; in an image under nuisance each of them with a chance of a half."""
+BLUR_PASSES = 3
+"""Of the taps (a, 1 − 2a, a) along each axis: a blur of variance 2a a pass, up to a standard deviation of 1.2."""
+
+
+@dataclass(frozen=True)
+class Nuisance:
+    """What does not change which digits an image shows; 1 or 0 where it is as it was."""
+
+    contrast: Floats
+    """[batch] 0.3 … 1: ink, relative to what is left above the pedestal"""
+    pedestal: Floats
+    """[batch] 0 … 0.3: grey of the background"""
+    noise: Floats
+    """[batch] 0 … 0.15: standard deviation of Gaussian noise, relative to the contrast"""
+    blur: Floats
+    """[batch] 0 … 1.2: standard deviation of the blur in pixels"""
+    zoom: Floats
+    """[batch, objects] 0.8 … 1.2: size of each digit"""
+    pen: Floats
+    """[batch, objects] −0.5 … 0.8: thinner or thicker strokes, see `change_pen`"""
+    places: Bits
+    """[batch, 2] where the noise is taken from"""
+
+
+def random_nuisance(
+    seed: int, stream: str, indices: NDArray[np.integer], objects: int, share: float
+) -> Nuisance:
+    """Nuisance for a share of the images."""
+    bits = random_bits(seed, f"{stream} nuisance", indices, 7 + len(KINDS) + 2 * objects)
+    chance = uniforms(bits).astype(np.float32)
+    under = chance[:, :1] < share
+    on = dict(zip(KINDS, (under & (chance[:, 1 : 1 + len(KINDS)] < 0.5)).T, strict=True))
+    contrast, pedestal, noise, blur = chance[:, 7:11].T
+    zoom, pen = chance[:, 13::2], chance[:, 14::2]
+    none, as_it_is = np.float32(0), np.float32(1)
+    return Nuisance(
+        np.where(on["contrast"], 0.3 + 0.7 * contrast, as_it_is),
+        np.where(on["pedestal"], 0.3 * pedestal, none),
+        np.where(on["noise"], 0.15 * noise, none),
+        np.where(on["blur"], 1.2 * blur, none),
+        np.where(on["zoom"][:, None], 0.8 + 0.4 * zoom, as_it_is),
+        np.where(on["pen"][:, None], 1.3 * pen - 0.5, none),
+        bits[:, 11:13],
+    )
+
+
+def change_pen(digits: Tensor, pen: Floats) -> Tensor:
+    """Digits [n, 28, 28] of thicker strokes by pen [n]: at 1 a pixel is the brightest of its 3×3, at −1 the darkest."""
+    size = torch.from_numpy(pen)[:, None, None]
+    wide = F.max_pool2d(digits[:, None], 3, 1, 1)[:, 0]
+    thin = -F.max_pool2d(-digits[:, None], 3, 1, 1)[:, 0]
+    return digits + size.clamp(min=0) * (wide - digits) + (-size).clamp(min=0) * (thin - digits)
+
+
+def place_digits(digits: Tensor, corners: NDArray[np.number], sizes: NDArray[np.number], side: int) -> Tensor:
+    """Digits [n, h, h], each scaled to its size [n] with its corner (x, y) at corners [n, 2]: [n, side, side]."""
+    from_corner = torch.arange(side) + 0.5 - torch.from_numpy(corners.astype(np.float32))[..., None]
+    at = 2 * from_corner / torch.from_numpy(sizes.astype(np.float32))[:, None, None] - 1  # [n, 2, side]
+    across, down = at[:, 0, None].expand(-1, side, -1), at[:, 1, :, None].expand(-1, -1, side)
+    return F.grid_sample(digits[:, None], torch.stack([across, down], dim=-1), align_corners=False)[:, 0]
+
+
+def degrade(images: Tensor, nuisance: Nuisance) -> Tensor:
+    """Images [batch, 1, height, width] of bright ink on black, blurred, fainter, on a pedestal, in noise."""
+    contrast, pedestal, noise, blur = (
+        torch.from_numpy(part)[:, None, None, None]
+        for part in (nuisance.contrast, nuisance.pedestal, nuisance.noise, nuisance.blur)
+    )
+    images = images.clone()
+    if (chosen := nuisance.blur > 0).any():
+        images[chosen] = _blurred(images[chosen], blur[chosen])
+    images *= contrast * (1 - pedestal)
+    images += pedestal
+    if (chosen := nuisance.noise > 0).any():
+        images[chosen] += (contrast * noise)[chosen] * _noise(nuisance.places[chosen], *images.shape[2:])
+    return images.clamp_(0, 1)
+
+
+def _blurred(images: Tensor, deviation: Tensor) -> Tensor:
+    """Images blurred by a standard deviation [batch, 1, 1, 1] of up to 1.2 pixels each; their edges go on outside."""
+    weight = deviation.square() / (2 * BLUR_PASSES)
+    for _ in range(BLUR_PASSES):
+        wide = F.pad(images, (1, 1, 0, 0), mode="replicate")
+        images = images + weight * (wide[..., :-2] + wide[..., 2:] - 2 * images)
+        high = F.pad(images, (0, 0, 1, 1), mode="replicate")
+        images = images + weight * (high[..., :-2, :] + high[..., 2:, :] - 2 * images)
+    return images

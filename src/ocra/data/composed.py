@@ -1,4 +1,4 @@
-"""Images composed of digits on the fly: MNIST, MultiMNIST (two that overlap), cluttered MNIST (among fragments)."""
+"""Images composed of digits on the fly: one, two that overlap, two among fragments, any number of any size."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ocra.config import AnswerRule, Preprocessing
+from ocra.config import AnswerRule, Preprocessing, check_numbers
+from ocra.data.augment import Floats, Nuisance, change_pen, degrade, place_digits, random_nuisance
 from ocra.data.digits import DIGIT_SIZE, DigitPool, digit_pool
 from ocra.data.random import Bits, Ints, integers, random_bits, uniforms
 from ocra.data.task import Annotations, Batch, DataSource, Task, TaskConfig, register_task
@@ -20,6 +21,8 @@ from ocra.errors import UsageError
 
 Canvas = NDArray[np.uint16]
 """Ink as bytes, in 16 bits so that sums do not wrap."""
+Ink = Canvas | NDArray[np.float32]
+"""From 0 to 255, or more where digits lie over one another."""
 SIZE = 36
 """Height and width of a MultiMNIST image."""
 SOURCES = {
@@ -49,9 +52,12 @@ class ComposedConfig(TaskConfig):
     """Folder with MNIST. Default: $OCRA_DATA, then the cache folder."""
     download: bool = False
     """Download MNIST where it is missing."""
+    nuisance: float = 0.0
+    """Share of the images under nuisance: faint ink, a grey background, noise, blur, other sizes (±20 %) and pens."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_shares(self, "nuisance")
         if self.digits not in SOURCES:
             raise UsageError(f"There is no digit source '{self.digits}'; choose one of {', '.join(SOURCES)}.")
 
@@ -61,6 +67,11 @@ class ComposedConfig(TaskConfig):
 
     def offline(self) -> ComposedConfig:
         return replace(self, digits="glyphs", root=None, download=False)
+
+
+def check_shares(config: TaskConfig, *names: str) -> None:
+    """Refuse settings that are no shares."""
+    check_numbers(config, "task", names, lambda value: 0 <= value <= 1, "from 0 to 1")
 
 
 class ComposedTask(Task):
@@ -82,25 +93,68 @@ class ComposedTask(Task):
     def __len__(self) -> int:
         return self._length
 
-    def draw(self, chosen: Ints, classes: Ints, places: Ints, side: int, apart: bool) -> Canvas:
+    def nuisance(self, indices: Ints, objects: int) -> Nuisance | None:
+        """The nuisance that the images of these indices, of so many digits each, are under; None where it is none."""
+        if self.config.nuisance == 0:
+            return None
+        return random_nuisance(self.seed, f"{self.name} {self.split}", indices, objects, self.config.nuisance)
+
+    def draw(
+        self, chosen: Ints, classes: Ints, places: Ints, side: int, apart: bool, nuisance: Nuisance | None
+    ) -> Canvas:
         """The chosen digits [batch, objects], but those of class −1, with their corners at places [.., (x, y)].
 
-        All on one canvas [batch, 1, side, side], or apart [batch, objects, side, side].
+        All on one canvas [batch, 1, side, side], or apart [batch, objects, side, side]. Nuisance changes their pens
+        and, around the middle of their boxes, their sizes.
         """
         canvas = np.zeros((len(chosen), chosen.shape[1] if apart else 1, side, side), np.uint16)
         for position in range(chosen.shape[1]):
             patches = self.pool.images[chosen[:, position]]
+            if nuisance is not None:
+                patches = _vary(patches, nuisance.pen[:, position], nuisance.zoom[:, position])
             patches[classes[:, position] < 0] = 0
             _paste(canvas[:, position if apart else 0], patches, *places[:, position].T)
         return canvas
 
-    def as_batch(self, canvas: Canvas, classes: Ints, layers: Canvas | None, corners: Ints) -> Batch:
-        """Canvases [batch, 1, height, width] and classes [batch, objects], −1 for none; layers if annotated."""
+    def add_fragments(self, canvas: Ink, bits: Bits, extent: int, numbers: Ints | None = None) -> None:
+        """Add fragments of digits, extent × extent pixels, to canvases [batch, size, size], in place.
+
+        Five draws for each: bits [batch, 5 · fragments]. numbers [batch]: how many of them; all by default.
+        """
+        fragments = sliding_window_view(self.pool.images, (extent, extent), axis=(1, 2))
+        for k, draws in enumerate(bits.reshape(len(bits), -1, 5).swapaxes(0, 1)):
+            which = np.arange(len(canvas)) if numbers is None else np.flatnonzero(numbers > k)
+            draws = draws[which]
+            digit = integers(draws[:, 0], len(self.pool))
+            from_y, from_x = integers(draws[:, 1:3], DIGIT_SIZE - extent + 1).T
+            to_x, to_y = integers(draws[:, 3:5], canvas.shape[-1] - extent + 1).T
+            _paste(canvas, fragments[digit, from_y, from_x], to_x, to_y, which)
+
+    def as_batch(
+        self,
+        canvas: Ink,
+        classes: Ints,
+        layers: Ink | None,
+        corners: Ints,
+        nuisance: Nuisance | None,
+        sizes: Ints | None = None,
+    ) -> Batch:
+        """Canvases [batch, 1, height, width] and classes [batch, objects], −1 for none; layers if annotated.
+
+        Boxes have their corners [batch, objects, 2] and sizes [batch, objects]; without sizes they are MNIST's boxes,
+        zoomed by the nuisance.
+        """
         counts = (classes[:, :, None] == np.arange(len(self.class_names))).sum(axis=1).astype(np.float32)
-        batch = Batch(_to_images(canvas), torch.from_numpy(counts))
+        images = _to_images(canvas)
+        batch = Batch(images if nuisance is None else degrade(images, nuisance), torch.from_numpy(counts))
         if layers is None:
             return batch
-        boxes = np.concatenate([corners, np.full_like(corners, DIGIT_SIZE)], axis=2)
+        if sizes is None:
+            sizes = np.full_like(classes, DIGIT_SIZE)
+            if nuisance is not None:
+                sizes = 2 * np.rint(DIGIT_SIZE / 2 * nuisance.zoom).astype(np.int64)
+                corners = corners + (DIGIT_SIZE - sizes[:, :, None]) // 2
+        boxes = np.concatenate([corners, np.stack([sizes, sizes], axis=2)], axis=2)
         boxes[classes < 0] = 0
         tensors = torch.from_numpy(boxes), torch.from_numpy(classes)
         return replace(batch, annotations=Annotations(_to_images(layers[:, :, None]), *tensors))
@@ -155,8 +209,10 @@ class MNIST(ComposedTask):
         margin = max(0, shift - corner)  # takes what leaves the image, and is cut off at the end
         places = (_places_within(bits, 2 * shift, spread) - shift + corner + margin)[:, None]
         inside = slice(margin, margin + size)
-        canvas = self.draw(chosen, classes, places, size + 2 * margin, annotations)[:, :, inside, inside]
-        return self.as_batch(canvas, classes, canvas if annotations else None, places - margin)
+        nuisance = self.nuisance(indices, 1)
+        canvas = self.draw(chosen, classes, places, size + 2 * margin, annotations, nuisance)
+        canvas = canvas[:, :, inside, inside]
+        return self.as_batch(canvas, classes, canvas if annotations else None, places - margin, nuisance)
 
 
 @dataclass(frozen=True)
@@ -214,9 +270,11 @@ class MultiMNIST(ComposedTask):
         margin = max(0, max_shift - corner)
         places = shifts + corner + margin
         inside = slice(margin, margin + SIZE)
-        drawn = self.draw(chosen, classes, places, SIZE + 2 * margin, annotations)[:, :, inside, inside]
+        nuisance = self.nuisance(indices, 2)
+        drawn = self.draw(chosen, classes, places, SIZE + 2 * margin, annotations, nuisance)
+        drawn = drawn[:, :, inside, inside]
         canvas = drawn.sum(axis=1, keepdims=True, dtype=np.uint16) if annotations else drawn
-        return self.as_batch(canvas, classes, drawn if annotations else None, places - margin)
+        return self.as_batch(canvas, classes, drawn if annotations else None, places - margin, nuisance)
 
 
 def _of_another_class(pool: DigitPool, labels: Ints, bits: Bits) -> Ints:
@@ -299,11 +357,12 @@ class ClutteredMNIST(ComposedTask):
         classes = pool.labels[chosen]
         classes[uniforms(bits[:, 0]) < single_objects, 1:] = -1
 
-        drawn = self.draw(chosen, classes, places, config.size, annotations)
+        nuisance = self.nuisance(indices, config.objects)
+        drawn = self.draw(chosen, classes, places, config.size, annotations, nuisance)
         canvas = drawn.sum(axis=1, keepdims=True, dtype=np.uint16) if annotations else drawn
         clutter = random_bits(self.seed, stream + " clutter", indices, 5 * config.distractors)
-        self._add_clutter(canvas[:, 0], clutter)
-        batch = self.as_batch(canvas, classes, drawn if annotations else None, places)
+        self.add_fragments(canvas[:, 0], clutter, config.distractor_size)
+        batch = self.as_batch(canvas, classes, drawn if annotations else None, places, nuisance)
         return batch if spread == 1 else self._enlarged(batch, spread)
 
     def _enlarged(self, batch: Batch, spread: float) -> Batch:
@@ -323,24 +382,151 @@ class ClutteredMNIST(ComposedTask):
             known = Annotations(enlarge(known.layers[:, :, 0])[:, :, None], boxes, known.classes)
         return replace(batch, images=enlarge(batch.images), annotations=known)
 
-    def _add_clutter(self, canvas: Canvas, bits: Bits) -> None:
-        """Add the fragments to canvases [batch, size, size], five draws [batch, 5 · distractors] for each."""
-        extent = self.config.distractor_size
-        fragments = sliding_window_view(self.pool.images, (extent, extent), axis=(1, 2))
-        for draws in bits.reshape(len(bits), -1, 5).swapaxes(0, 1):
-            digit = integers(draws[:, 0], len(self.pool))
-            from_y, from_x = integers(draws[:, 1:3], DIGIT_SIZE - extent + 1).T
-            to_x, to_y = integers(draws[:, 3:5], self.config.size - extent + 1).T
-            _paste(canvas, fragments[digit, from_y, from_x], to_x, to_y)
+
+@dataclass(frozen=True)
+class AnyDigitsConfig(ComposedConfig):
+    """The settings of any digits."""
+
+    size: int = 64
+    """Height and width of the image."""
+    objects: int = 4
+    """Most digits in an image; every number from 0 on is equally likely."""
+    smallest: int = 14
+    """Side of the smallest digit's box in pixels; MNIST's is 28, of which the ink takes up to 20."""
+    largest: int = 40
+    """Side of the largest digit's box."""
+    overlapping: float = 0.3
+    """Share of the images in which a digit may cover 0.4 of another; in the others they lie apart if there is room."""
+    clutter: float = 0.3
+    """Share of the images with fragments of other digits."""
+    distractors: int = 4
+    """Most fragments; every number from 1 on is equally likely."""
+    distractor_size: int = 6
+    """Height and width of a fragment."""
+    nuisance: float = 0.5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 8 <= self.smallest <= self.largest <= self.size:
+            raise UsageError(
+                f"Digits of {self.smallest} to {self.largest} pixels on an image of {self.size}: at least 8, at most "
+                "the image's side, and the smallest first, please."
+            )
+        if not 1 <= self.objects <= 20 or not 1 <= self.distractors <= 100:
+            raise UsageError(
+                f"{self.objects} objects, {self.distractors} distractors: 1 to 20 and 1 to 100, please."
+            )
+        if not 1 <= self.distractor_size <= DIGIT_SIZE:
+            raise UsageError(
+                f"distractor_size is {self.distractor_size}; it must be from 1 to {DIGIT_SIZE} pixels."
+            )
+        check_shares(self, "overlapping", "clutter")
 
 
-def _paste(canvas: Canvas, patches: NDArray[np.uint8], x: Ints, y: Ints) -> None:
-    """Add patch i [batch, h, w] to canvas i [batch, height, width], top-left corner at (x, y), in place.
+@register_task("digits-any")
+class AnyDigits(ComposedTask):
+    """Zero to four digits on 64×64 pixels, classes may repeat, boxes of 14 to 40 pixels, wholly inside.
+
+    Some lie over one another, some among fragments, half of the images are under nuisance. Ink adds up and is
+    clipped at 1. 162 k images to train on, 18 k for validation, 30 k for test. Annotated are the digits alone, without
+    nuisance but for their pen.
+    """
+
+    Config = AnyDigitsConfig
+    config: AnyDigitsConfig
+    title = "Any digits"
+    about = (
+        "Made on the fly: 0 to {objects} digits, which may be of one class, of {smallest} to {largest} pixels each, "
+        "apart or overlapping, on {size}×{size} pixels; fragments of others, noise, blur, faint ink, a grey "
+        "background and thin or thick pens at times."
+    )
+    limits = "It names up to four digits; more, and other signs, are outside what it learnt."
+    scene = "up to four, of any size, of"
+    drawing_hint = "Draw up to four digits\nanywhere"
+    pen_width = 0.045
+    preprocessing = Preprocessing("content", "handwriting", digit_height=20, digits_apart=True)
+    image_shape = (1, 64, 64)
+    answer_rule = AnswerRule(None)
+    images_per_digit = 3
+
+    def open(self) -> None:
+        super().open()
+        self.image_shape = (1, self.config.size, self.config.size)
+
+    def make(self, indices: Ints, *, annotations: bool, single_objects: float, spread: float) -> Batch:
+        config, stream = self.config, f"digits-any {self.split}"
+        bits = random_bits(self.seed, stream, indices, 4 + config.objects * (2 + 2 * TRIES))
+        number = integers(bits[:, 0], config.objects + 1)
+        number[(uniforms(bits[:, 1]) < single_objects) & (number > 1)] = 1
+        there = np.arange(config.objects) < number[:, None]
+        draws = bits[:, 4:].reshape(len(bits), config.objects, -1)
+        chosen = integers(draws[:, :, 0], len(self.pool))
+        sizes = config.smallest + integers(draws[:, :, 1], config.largest - config.smallest + 1)
+        limit = np.where(uniforms(bits[:, 2]) < config.overlapping, MOST_COVERED, 0.0)
+        corners = _apart(draws[:, :, 2:].reshape(*there.shape, TRIES, 2), sizes, there, limit, config.size)
+
+        nuisance = self.nuisance(indices, config.objects)
+        digits = torch.from_numpy(self.pool.images[chosen[there]]).float()
+        if nuisance is not None:
+            digits = change_pen(digits, nuisance.pen[there])
+        layers = np.zeros((*there.shape, config.size, config.size), np.float32)
+        layers[there] = place_digits(digits, corners[there], sizes[there], config.size)
+        canvas = layers.sum(axis=1, keepdims=True)
+        fragments = 1 + integers(bits[:, 3], config.distractors)
+        fragments[uniforms(bits[:, 3] << np.uint64(32)) >= config.clutter] = 0
+        clutter = random_bits(self.seed, stream + " clutter", indices, 5 * config.distractors)
+        self.add_fragments(canvas[:, 0], clutter, config.distractor_size, fragments)
+
+        classes = np.where(there, self.pool.labels[chosen], -1)
+        return self.as_batch(canvas, classes, layers if annotations else None, corners, nuisance, sizes)
+
+
+TRIES = 6
+"""Places that are tried for each digit."""
+MOST_COVERED = 0.4
+"""How much of the smaller of two digits the other may cover where they are to overlap."""
+
+
+def _apart(bits: Bits, sizes: Ints, there: NDArray[np.bool_], limit: NDArray[np.float64], side: int) -> Ints:
+    """Corners (x, y) [batch, objects, 2] of boxes inside the image, of draws [batch, objects, tries, 2].
+
+    Of the places tried for a digit it takes the first where it shares no more than a limit [batch] with those before
+    it that are there, as a share of the smaller one's area, or else the one where it shares least. Sizes and there:
+    [batch, objects].
+    """
+    places = integers(bits, (side - sizes + 1)[:, :, None, None])
+    # Of a digit's box the ink fills about the middle five sevenths.
+    near, far = places + (sizes // 7)[:, :, None, None], places + (sizes - sizes // 7)[:, :, None, None]
+    area = (sizes - 2 * (sizes // 7)) ** 2
+    corners = np.zeros((*there.shape, 2), np.int64)
+    taken = np.zeros((*there.shape, 2, 2), np.int64)
+    rows = np.arange(len(bits))
+    for k in range(there.shape[1]):
+        low = np.maximum(near[:, k, :, None], taken[:, None, :k, 0])  # [batch, tries, before, 2]
+        high = np.minimum(far[:, k, :, None], taken[:, None, :k, 1])
+        smaller = np.minimum(area[:, k : k + 1], area[:, :k])
+        shares = (high - low).clip(min=0).prod(axis=3) / smaller[:, None]
+        shared = (shares * there[:, None, :k]).max(axis=2, initial=0)
+        best = (shared - limit[:, None]).clip(min=0).argmin(axis=1)
+        corners[:, k] = places[rows, k, best]
+        taken[:, k] = np.stack([near[rows, k, best], far[rows, k, best]], axis=1)
+    return corners
+
+
+def _vary(patches: NDArray[np.uint8], pen: Floats, zoom: Floats) -> NDArray[np.uint8]:
+    """Digits [batch, 28, 28] drawn by other pens [batch], and zoomed [batch] around the middle of their boxes."""
+    digits = change_pen(torch.from_numpy(patches).float(), pen)
+    corners = np.repeat(DIGIT_SIZE / 2 * (1 - zoom[:, None]), 2, axis=1)
+    return place_digits(digits, corners, DIGIT_SIZE * zoom, DIGIT_SIZE).round().byte().numpy()
+
+
+def _paste(canvas: Ink, patches: NDArray[np.uint8], x: Ints, y: Ints, which: Ints | None = None) -> None:
+    """Add patch i [n, h, w] to canvas i [batch, height, width], or to which[i], corner at (x, y), in place.
 
     Writing through a view of all windows moves whole rows; an index for every pixel would cost several times more.
     """
     windows = sliding_window_view(canvas, patches.shape[1:], axis=(1, 2), writeable=True)
-    windows[np.arange(len(canvas)), y, x] += patches
+    windows[np.arange(len(canvas)) if which is None else which, y, x] += patches
 
 
 def _places_within(bits: Bits, room: int, spread: float) -> Ints:
@@ -356,6 +542,6 @@ def _reach_within(room: int, spread: float) -> tuple[int, int]:
     return first, first + reach
 
 
-def _to_images(canvas: Canvas) -> Tensor:
+def _to_images(canvas: Ink) -> Tensor:
     """Canvases [..., height, width] as float32 in [0, 1], sums of ink clipped at 1."""
     return torch.from_numpy(np.multiply(np.minimum(canvas, 255), np.float32(1 / 255), dtype=np.float32))
