@@ -9,7 +9,7 @@ from torch import nn
 
 import ocra
 from ocra.errors import UsageError
-from ocra.evaluation import count_errors, sample, trials_to_csv
+from ocra.evaluation import count_errors, trials_to_csv
 
 
 @pytest.fixture(scope="module")
@@ -41,15 +41,13 @@ def test_any_module_can_be_scored(task):
 
 
 def test_a_function_that_knows_the_truth_makes_no_error(task):
-    truth = {
-        image.numpy().tobytes(): counts for image, counts in (task[i] for i in sample(task, 40).tolist())
-    }
+    truth = {image.numpy().tobytes(): counts for image, counts in (task[i] for i in task.sample(40).tolist())}
     result = ocra.evaluate(
         lambda images: torch.stack([truth[i.numpy().tobytes()] for i in images]), task, images=40, trials=True
     )
     assert result.exact_error == 0 and all(trial.correct for trial in result.trials)
     assert all(sorted(trial.truth) == sorted(trial.answer) for trial in result.trials)
-    assert [trial.index for trial in result.trials] == sorted(sample(task, 40).tolist())
+    assert [trial.index for trial in result.trials] == sorted(task.sample(40).tolist())
 
 
 def test_the_scores_of_ocra_alone_give_the_errors_of_ocra(task):
@@ -73,7 +71,7 @@ def test_a_model_of_another_kind_has_no_task_and_no_interventions_of_its_own(tas
 
 
 def test_a_small_sample_is_part_of_a_larger_one(task):
-    small, large = sample(task, 100), sample(task, 1000)
+    small, large = task.sample(100), task.sample(1000)
     assert set(small) <= set(large) and len(set(large)) == 1000 and max(large) > 1000
 
 
@@ -105,7 +103,7 @@ def test_windows_can_be_forced_on_every_image(task):
 
 
 def test_no_images_are_no_errors(task):
-    counter = count_errors(tiny_model(), task, sample(task, 10)[:0], 8)
+    counter = count_errors(tiny_model(), task, task.sample(10)[:0], 8)
     assert counter.sums["images"] == 0 and counter.glimpses == 3
 
 

@@ -299,7 +299,6 @@ def test_a_blank_image_or_a_folder_is_not_guessed_at(weights, tmp_path):
             "look", [str(tmp_path / "blank.png"), "--weights", weights, "--out", str(tmp_path / "x.png")]
         ),
         lambda: ocra.look(weights, tmp_path / "blank.png", tmp_path / "x.png"),
-        lambda: ocra.predict(weights, tmp_path / "blank.png"),
     ):
         with pytest.raises(OcraError, match=r"blank\.png is one even tone"):
             act()

@@ -28,7 +28,7 @@ def lines(capsys):
 def test_json_is_one_line_for_each_image_with_agreed_names(folder, capsys):
     run("predict", ["good.png", "--weights", "weights", "--json"])
     (line,) = lines(capsys)
-    assert list(line) == ["file", "objects", "scores", "glimpses"]
+    assert list(line) == ["file", "answer", "confidence", "calibrated", "objects", "scores", "glimpses"]
     assert line["file"] == "good.png"
     assert (
         all(set(found) == {"label", "score", "confidence"} for found in line["objects"])
@@ -114,11 +114,13 @@ def test_names_with_dollars_are_drawn(folder, capsys):
     assert (folder / "out/from $5_ to $^6-look.png").is_file()
 
 
-def test_a_blank_image_is_not_guessed_at(folder, capsys):
+def test_a_blank_image_shows_nothing(folder, capsys):
     Image.new("L", (60, 60), 255).save("blank.png")
-    with pytest.raises(OcraError):
-        run("predict", ["blank.png", "--weights", "weights"])
-    assert "blank.png is one even tone" in capsys.readouterr().err
+    run("predict", ["blank.png", "--weights", "weights"])
+    assert capsys.readouterr().out == "blank.png: nothing\n"
+    run("predict", ["blank.png", "--weights", "weights", "--json"])
+    (line,) = lines(capsys)
+    assert line["answer"] == "nothing" and line["objects"] == []
 
 
 def test_no_image_and_no_weights_are_said(folder):

@@ -27,7 +27,7 @@ scenes = [
     base,
     base.change(ink_overlap=0.5),
     base.change(contrast=0.4),
-    base.change(noise="gaussian", severity=3),
+    base.change(corruption="gaussian", severity=3),
 ]
 names = ["as in training", "half of the ink overlaps", "low contrast", "noise"]
 fig, axes = plt.subplots(1, 4, figsize=(9, 2.4))

@@ -18,6 +18,7 @@ from ocra.data import make_task as make_task
 from ocra.data import register_task as register_task
 from ocra.data import task_config as task_config
 from ocra.errors import OcraError as OcraError
+from ocra.evaluation import calibrate as calibrate
 from ocra.evaluation import evaluate as evaluate
 from ocra.experiment import Experiment as Experiment
 from ocra.experiment import RunConfig as RunConfig

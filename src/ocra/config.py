@@ -74,6 +74,33 @@ class AnswerRule:
 
 
 @dataclass(frozen=True)
+class Calibration:
+    """From how clear an answer is to the probability that it is right, as found on held-out validation images.
+
+    The probability of a margin m is 1 / (1 + exp(−(m − offset) / temperature)), for whole answers and for single
+    objects; what margins are, `ocra.model.deciding.margins` says.
+    """
+
+    temperature: float
+    offset: float
+    object_temperature: float
+    object_offset: float
+    threshold: float
+    """Below this probability that the whole is right, the answer is "unsure"."""
+    silence: float = 0.0
+    """Where no class scores higher than this, the answer is "nothing"; for networks that always name so many."""
+    images: int = 0
+    """Validation images it was found on."""
+
+    def __post_init__(self) -> None:
+        names = tuple(item.name for item in dataclasses.fields(self))
+        check_numbers(self, "calibration", names, lambda value: True, "that is finite")
+        check_numbers(
+            self, "calibration", ("temperature", "object_temperature"), lambda value: value > 0, "above 0"
+        )
+
+
+@dataclass(frozen=True)
 class Preprocessing:
     """How a user's own photograph or drawing becomes an image like those of a task."""
 

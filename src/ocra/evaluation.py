@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import inspect
 import io
 import os
@@ -16,16 +17,17 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ocra.config import AnswerRule, NetworkConfig
+from ocra.config import AnswerRule, Calibration, NetworkConfig
 from ocra.data import Batch, Task, TaskConfig, make_task, task_config, task_of_model
-from ocra.data.random import Ints, permutation
+from ocra.data.random import Ints
 from ocra.errors import OcraError, UsageError
 from ocra.files import cores, csv_cell, write_text_atomically
 from ocra.metrics import ErrorCounter, wrong_answers
+from ocra.model.deciding import margins, predicted_counts
 from ocra.model.interventions import Lesion
 from ocra.model.network import Network
 from ocra.model.trace import Trace, Windows
-from ocra.prediction import BATCH, answers, given, load, move
+from ocra.prediction import BATCH, answer_confidence, answers, given, load, move
 
 Model = Network | str | os.PathLike[str] | Callable[..., Tensor | Trace]
 """What can be scored: a network, the name or folder of weights, or any module or function that takes images
@@ -44,7 +46,8 @@ class Trial:
     answer: tuple[str, ...]
     correct: bool
     confidence: float
-    """That of the least certain object of the answer; 0 where nothing was answered."""
+    """The probability that the answer is right; of a model that was not calibrated that of its least certain object,
+    0 where nothing was answered."""
     glimpses: int
     scores: dict[str, float]
     windows: tuple[tuple[float, float, float], ...] = ()
@@ -147,9 +150,8 @@ def evaluate(
     model: OCRA, the name or folder of weights, or any module or function that takes images and returns scores
     [batch, classes] or a Trace. task: an object, a config or a name; by default what the model was trained on.
     split, seed, settings: which images, unless the task is an object; settings are fields of the task's config.
-    images: how many; the whole split by default. Fewer are a fixed random sample without repetition, the same for
-    every model and machine, and 1,000 are among the 2,000: not the first ones, because the first half of MNIST's test
-    digits is harder than the second.
+    images: how many; the whole split by default. Fewer are those of `task.sample(images)`: a fixed random sample, so
+    that `task.batch(task.sample(1_000))` has the very images that are scored.
     glimpses, until, routings, lesion, windows: interventions, as in `OCRA.forward`, the same for all images.
     device: cpu, cuda or mps, where the model is moved to. threads: how many batches at once on a CPU; 0 takes one
     for each core. trials: keep what happened with each image. on_progress: called with the number of images scored
@@ -162,7 +164,7 @@ def evaluate(
     named = isinstance(model, str | os.PathLike)
     network: Any = load(model, device) if named else move(model, device)  # type: ignore[arg-type]
     source = task_for(network, task, split, seed, **settings)
-    indices = sample(source, images)
+    indices = source.sample(images)
     options = given(glimpses=glimpses, until=until, routings=routings, lesion=lesion, windows=windows)
     _check_takes(network, options)
     if named and not trials and len(indices) * (glimpses or network.config.glimpses) >= WORTH_COMPILING:
@@ -173,7 +175,7 @@ def evaluate(
     def on_batch(chosen: Ints, batch: Batch, trace: Trace) -> None:
         if trials:
             size = network.config.glimpse_size if isinstance(network, Network) else 1
-            kept.extend(make_trials(chosen, batch, trace, source, rule, size))
+            kept.extend(make_trials(chosen, batch, trace, source, rule, size, calibration_of(network)))
         if on_progress is not None:
             on_progress(len(chosen), len(indices))
 
@@ -207,6 +209,94 @@ def evaluate(
         result.details(),
         tuple(sorted(kept, key=lambda trial: trial.index)),
     )
+
+
+def calibrate(
+    model: Network | str | os.PathLike[str],
+    task: Task | TaskConfig | str | None = None,
+    *,
+    images: int = 5_000,
+    batch_size: int = 128,
+    device: str | None = None,
+    **settings: Any,
+) -> Calibration:
+    """How sure a model's answers are, found on images of the validation split, none of which it was trained on.
+
+        model.info = dataclasses.replace(model.info, calibration=ocra.calibrate(model))
+
+    Margins become probabilities by a temperature and an offset of the highest likelihood. The threshold is the lowest
+    at which those answers that are given are wrong at most half as often as all would be.
+    """
+    network = load(model, device)
+    source = task_for(network, task, "validation", **settings)
+    rule, place = rule_for(network, source), next(network.parameters()).device
+    kept: dict[str, list[Tensor]] = {"margin": [], "right": [], "object": [], "there": [], "highest": []}
+    indices = source.sample(images)
+    with torch.inference_mode(), _evaluating(network):
+        for start in range(0, len(indices), batch_size):
+            batch = source.batch(indices[start : start + batch_size])
+            trace = _as_trace(network(batch.images.to(place)), batch)
+            trace = _first(trace, len(batch))
+            clear, whole = margins(trace.scores, trace.readout, rule)
+            if trace.readout is not None and batch.sequence is not None:
+                named, there = (
+                    torch.ones_like(clear, dtype=torch.bool),
+                    trace.readout.argmax(2) == batch.sequence,
+                )
+                highest = clear.new_full((len(clear),), torch.inf)
+            else:
+                counts = predicted_counts(trace.scores, rule)
+                named, there = counts > 0, batch.counts >= counts
+                highest = trace.scores.amax(1)
+            for name, values in {
+                "margin": whole, "right": ~wrong_answers(trace, batch, rule), "object": clear[named],
+                "there": there[named], "highest": highest,
+            }.items():  # fmt: skip
+                kept[name].append(values)
+    found = {name: torch.cat(values).double() for name, values in kept.items()}
+    temperature, offset = fit_probability(found["margin"], found["right"])
+    fixed = rule.objects is not None and torch.isfinite(found["highest"]).all()
+    calibration = Calibration(
+        temperature,
+        offset,
+        *fit_probability(found["object"], found["there"]),
+        threshold=0.0,
+        silence=round(0.5 * float(found["highest"].min()), 4) if fixed else 0.0,
+        images=len(indices),
+    )
+    sure = torch.sigmoid((found["margin"] - offset) / temperature)
+    return dataclasses.replace(calibration, threshold=halving_threshold(sure, found["right"]))
+
+
+def fit_probability(margin: Tensor, right: Tensor, steps: int = 50) -> tuple[float, float]:
+    """The temperature and offset that make what came out most likely: margins [n], and 1 where it was right [n].
+
+    Newton's method on the slope and the intercept of a logistic regression. A right and a wrong answer are added at
+    both ends of the margins, so that it ends where there is no error.
+    """
+    ends = torch.stack([margin.min(), margin.max()]) if len(margin) else torch.zeros(2, dtype=torch.float64)
+    margin = torch.cat([margin.double(), ends.double(), ends.double()])
+    right = torch.cat([right.double(), torch.tensor([0.0, 1.0, 1.0, 0.0], dtype=torch.float64)])
+    inputs = torch.stack([margin, torch.ones_like(margin)], 1)
+    weights = torch.zeros(2, dtype=torch.float64)
+    for _ in range(steps):
+        chance = torch.sigmoid(inputs @ weights)
+        slope = inputs.T @ (right - chance) - 1e-6 * weights
+        bend = (inputs * (chance * (1 - chance))[:, None]).T @ inputs + 1e-6 * torch.eye(
+            2, dtype=torch.float64
+        )
+        weights = weights + torch.linalg.solve(bend, slope).clamp(-5, 5)
+    steepness = max(float(weights[0]), 1e-3)
+    return round(1 / steepness, 6), round(-float(weights[1]) / steepness, 6)
+
+
+def halving_threshold(sure: Tensor, right: Tensor) -> float:
+    """The lowest probability from which on answers are wrong at most half as often as all; sure and right: [n]."""
+    order = sure.argsort(descending=True, stable=True)
+    wrong = (1 - right[order]).cumsum(0)
+    share = wrong / torch.arange(1, len(sure) + 1)
+    fine = (share <= share[-1] / 2).nonzero().flatten()
+    return float(int(1e4 * float(sure[order][fine[-1]])) / 1e4) if len(fine) else 1.0
 
 
 def task_for(
@@ -244,15 +334,6 @@ def config_for(model: Any, name: str | None = None) -> TaskConfig:
     return config.with_settings(class_names=model.info.class_names) if named else config
 
 
-def sample(task: Task, images: int | None = None) -> Ints:
-    """Indices of a fixed random sample of a task, or of the whole."""
-    if images is None or images >= len(task):
-        return np.arange(len(task))
-    if images < 1:
-        raise UsageError(f"An evaluation needs at least 1 image, not {images}.")
-    return permutation(0, "evaluation", len(task))[:images]
-
-
 def task_batches(task: Task, first: int, number: int) -> Iterator[tuple[Ints, Batch]]:
     """Indices and images of a task from the first on, some at a time."""
     if not 0 <= first < LAST_INDEX:
@@ -276,6 +357,11 @@ def rule_for(model: Any, task: Task) -> AnswerRule:
     """How answers are made: as the task says, which may ask how the model was trained."""
     info = getattr(model, "info", None)
     return task.answer_rule_for(info.answer if info is not None and info.task else None)
+
+
+def calibration_of(model: Any) -> Calibration | None:
+    """How sure a model's answers are, if that is known."""
+    return getattr(getattr(model, "info", None), "calibration", None)
 
 
 def _check_takes(model: Any, interventions: dict[str, Any]) -> None:
@@ -325,15 +411,20 @@ def count_errors(
         trace = _as_trace(model(batch.images.to(device), **interventions), batch)
         batch, trace = batch.take(torch.arange(len(chosen))), _first(trace, len(chosen))
         if result is None:
-            readout = () if trace.readout is None else trace.readout.shape[1:]
-            result = ErrorCounter(task.class_names, trace.capsule_lengths.shape[1], *readout)
+            glimpses = trace.capsule_lengths.shape[1]
+            digits, outputs = (0, 0) if trace.readout is None else trace.readout.shape[1:]
+            result = ErrorCounter(
+                task.class_names, glimpses, digits, outputs, calibration=calibration_of(model)
+            )
         result.add(trace, batch, rule)
         if on_batch is not None:
             on_batch(chosen, batch, trace)
     if result is None:  # a process without images of its own
         config: NetworkConfig = model.config  # type: ignore[attr-defined]
         glimpses = interventions.get("glimpses") or config.glimpses
-        return ErrorCounter(task.class_names, glimpses, config.readout_digits, config.readout_classes)
+        return ErrorCounter(
+            task.class_names, glimpses, config.readout_digits, config.readout_classes, calibration_of(model)
+        )
     return result
 
 
@@ -359,11 +450,18 @@ def _first(values: Any, count: int) -> Any:
 
 
 def make_trials(
-    indices: Ints, batch: Batch, trace: Trace, task: Task, rule: AnswerRule, size: int
+    indices: Ints,
+    batch: Batch,
+    trace: Trace,
+    task: Task,
+    rule: AnswerRule,
+    size: int,
+    calibration: Calibration | None = None,
 ) -> Iterator[Trial]:
     """What happened with each image of a batch. size: filters along a side of the grid that reads a glimpse."""
     names, wrong = task.class_names, wrong_answers(trace, batch, rule).tolist()
-    truths, found, scores = batch.names(names), answers(trace, names, rule), trace.scores.tolist()
+    truths, scores = batch.names(names), trace.scores.tolist()
+    found, sure = answers(trace, names, rule, calibration), answer_confidence(trace, rule, calibration)
     looks = None
     if trace.read_windows is not None:
         looks = torch.cat([trace.read_windows.center, trace.read_windows.width(size)[..., None]], 2).tolist()
@@ -375,7 +473,7 @@ def make_trials(
             truths[k],
             tuple(item.label for item in found[k]),
             not wrong[k],
-            min((item.confidence for item in found[k]), default=0.0),
+            min((item.confidence for item in found[k]), default=0.0) if sure is None else sure[k],
             (took := trace.glimpses_of(k)),
             dict(zip(names, scores[k], strict=True)),
             tuple(map(tuple, looks[k][:took])) if looks else (),

@@ -12,14 +12,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ocra.config import AnswerRule
+from ocra.config import AnswerRule, Calibration
 from ocra.data.task import NO_DIGIT, Batch
-from ocra.model.deciding import predicted_counts
+from ocra.model.deciding import margins, predicted_counts, probability
 from ocra.model.trace import Trace
 
 # A glimpse whose longest capsule is shorter on average adds next to nothing to any score.
 SILENT_LENGTH = 0.02
 NONE = "none"
+BINS = 10
+"""Of a reliability diagram."""
 MOST_OBJECTS = 10
 """Errors are told apart by the number of objects in an image up to this; the last number stands for more as well."""
 
@@ -52,9 +54,15 @@ class ErrorCounter:
     """Counts of what was right and wrong, over as many batches as one likes."""
 
     def __init__(
-        self, class_names: tuple[str, ...], glimpses: int, digits: int = 0, outputs: int = NO_DIGIT + 1
+        self,
+        class_names: tuple[str, ...],
+        glimpses: int,
+        digits: int = 0,
+        outputs: int = NO_DIGIT + 1,
+        calibration: Calibration | None = None,
     ) -> None:
         """digits: length of the sequence read out, if one is. outputs: of a readout, the last of which is no class."""
+        self.calibration = calibration
         self.class_names = class_names[: outputs - 1] if digits else class_names
         self.glimpses, self.digits = glimpses, digits
         classes, lengths = len(self.class_names), digits + 1
@@ -81,6 +89,11 @@ class ErrorCounter:
                 "digits": (lengths,),
                 "wrong_digits": (lengths,),
                 "wrong_outputs": (),
+                "confidence": (
+                    BINS,
+                    3,
+                ),  # images, confidence and right answers, by the confidence in whole tenths
+                "sure": (2,),  # images with an answer that is not "unsure", and how many of those are wrong
             }.items()
         }
 
@@ -94,6 +107,12 @@ class ErrorCounter:
         if trace.taken is not None:
             self.sums["taken"] += trace.taken.sum()
         self.sums["longest"] += objects.amax(2).sum(0).double()
+        if self.calibration is not None:
+            sure = probability(margins(trace.scores, trace.readout, rule)[1], self.calibration)
+            columns = torch.stack([torch.ones_like(sure), sure, (~wrong).double()], 1)
+            self.sums["confidence"].index_add_(0, (BINS * sure).long().clamp(max=BINS - 1), columns)
+            answered = sure >= self.calibration.threshold
+            self.sums["sure"] += torch.stack([answered.sum(), (answered & wrong).sum()])
         if trace.readout is not None and batch.sequence is not None:
             self._add_numbers(trace.readout, batch.sequence, wrong)
         else:
@@ -220,6 +239,18 @@ class ErrorCounter:
         """How many glimpses add next to nothing to any score: their windows have most likely lost the objects."""
         return sum(length < SILENT_LENGTH for length in self.longest_capsules)
 
+    def _calibration(self, calibration: Calibration) -> dict[str, Any]:
+        """What became of the confidence: a reliability diagram as rows, and what is left at the threshold."""
+        images, (answered, mistaken) = float(self.sums["images"]), self.sums["sure"].tolist()
+        rows = [row for row in self.sums["confidence"].tolist() if row[0]]
+        return {
+            "threshold": calibration.threshold,
+            "coverage": answered / images,
+            "error_if_sure": mistaken / max(1.0, answered),
+            "expected_calibration_error": sum(abs(sure - right) for _, sure, right in rows) / images,
+            "reliability": [[round(n), sure / n, right / n] for n, sure, right in rows],
+        }
+
     def details(self) -> dict[str, Any]:
         """Capsule lengths by glimpse; errors by class, by pair and by length of a house number, where there are any."""
         confusion = self.sums["confusion"]
@@ -237,6 +268,8 @@ class ErrorCounter:
                 "counts": confusion.tolist(),
             },
         }
+        if self.calibration is not None:
+            details["calibration"] = self._calibration(self.calibration)
         by_objects = list(
             zip(*(self.sums[name].tolist() for name in ("by_objects", "wrong_by_objects")), strict=True)
         )

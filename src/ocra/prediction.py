@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor, nn
 
-from ocra.config import AnswerRule, NetworkConfig
+from ocra.config import AnswerRule, Calibration, NetworkConfig
 from ocra.data import task_of_model
 from ocra.data.task import NO_DIGIT
 from ocra.errors import OcraError, UsageError
@@ -19,6 +20,7 @@ from ocra.images.fitting import Fit, Invert, Placement, Prepared, prepare
 from ocra.images.reading import find_images, read_image
 from ocra.metrics import predicted_counts
 from ocra.model import weights
+from ocra.model.deciding import margins, probability
 from ocra.model.interventions import Lesion
 from ocra.model.network import Network
 from ocra.model.trace import Trace, Windows
@@ -42,8 +44,9 @@ class FoundObject:
     """Lengths of its capsule, summed over the glimpses (house numbers: output of the digit's readout);
     shared between objects of the same class."""
     confidence: float
-    """Score s against the best one not chosen, r: s / (s + r); where the number of objects is not known, r is at
-    least the half from which on a class is named. 0.5 is a toss-up, 1 leaves no doubt; it is not a probability."""
+    """The probability that it is there, where the model was calibrated. Else its score s against the best one not
+    chosen, r: s / (s + r), r being at least the half from which on a class is named where the number of objects is not
+    known; 0.5 is a toss-up, 1 leaves no doubt; that is not a probability."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +81,12 @@ class Prediction:
     glimpses: tuple[Glimpse, ...]
     sequence: bool = False
     """Whether the order of the objects is part of the answer, as in a house number."""
+    confidence: float | None = None
+    """The probability that the whole answer is right; None if the model was not calibrated."""
+    verdict: Literal["answer", "unsure", "nothing"] = "answer"
+    """Whether the objects are the answer; "unsure" where it is too likely to be wrong, "nothing" where none is seen."""
+    note: str = ""
+    """What has to be known about an answer that is unsure, in a sentence."""
     prepared: Prepared | None = field(default=None, compare=False)
     """How the user's image became the model's, where it was read from a file."""
 
@@ -88,12 +97,20 @@ class Prediction:
 
     @property
     def text(self) -> str:
-        """The answer as one writes it: '3 8', or '1984' for a house number; empty if nothing was found."""
+        """The objects as one writes them: '3 8', or '1984' for a house number; empty if nothing was found."""
         return ("" if self.sequence else " ").join(self.labels)
+
+    @property
+    def answer(self) -> str:
+        """The text where the model is sure of it, else "unsure" or "nothing"."""
+        return self.text if self.verdict == "answer" else self.verdict
 
     def to_dict(self) -> dict[str, Any]:
         """Ready for JSON, rounded."""
         return {
+            "answer": self.answer,
+            "confidence": None if self.confidence is None else round(self.confidence, 4),
+            "calibrated": self.confidence is not None,
             "objects": [
                 {"label": o.label, "score": round(o.score, 4), "confidence": round(o.confidence, 4)}
                 for o in self.objects
@@ -108,7 +125,8 @@ class Prediction:
     def __repr__(self) -> str:
         """The answer in short; the fields hold the rest."""
         objects = ", ".join(f"{found.label} ({found.confidence:.0%})" for found in self.objects)
-        return f"Prediction({objects or 'nothing'}; {len(self.glimpses)} glimpses)"
+        doubt = "unsure: " if self.verdict == "unsure" else ""
+        return f"Prediction({doubt}{objects or 'nothing'}; {len(self.glimpses)} glimpses)"
 
 
 def predict(
@@ -160,7 +178,7 @@ def predict_each(
         prepared: list[Prepared | OcraError] = []
         for file in batch:
             try:
-                prepared.append(prepare_image(model, file, invert, fit))
+                prepared.append(_prepare(model, file, invert, fit))
             except OcraError as error:
                 prepared.append(error)
         found: Iterator[Prediction] = iter(())
@@ -168,7 +186,12 @@ def predict_each(
             trace = run(model, torch.stack([item.image for item in good]), **interventions)
             found = iter(decode(trace, model.config, model.info, [item.placement for item in good]))
         for file, item in zip(batch, prepared, strict=True):
-            yield file, item if isinstance(item, OcraError) else replace(next(found), prepared=item)
+            if isinstance(item, OcraError):
+                yield file, item
+            elif item.blank:  # whatever a network makes of an even tone
+                yield file, replace(next(found), objects=(), verdict="nothing", note="", prepared=item)
+            else:
+                yield file, replace(next(found), prepared=item)
 
 
 def load(model: Network | Source | None, device: str | None = None, task: str | None = None) -> Network:
@@ -205,11 +228,15 @@ def given(**values: Any) -> dict[str, Any]:
 
 def prepare_image(model: Network, source: Source, invert: Invert = "auto", fit: Fit = "auto") -> Prepared:
     """An image file made fit for a model; one without anything to see in it is refused."""
-    how = model.info.preprocessing or task_of_model(model.info.task, model.config).task.preprocessing
-    prepared = prepare(read_image(_file_name(source)), model.config, how, invert=invert, fit=fit)
+    prepared = _prepare(model, source, invert, fit)
     if prepared.blank:
         raise OcraError(f"{prepared.source.name} is one even tone: there is nothing in it to recognise.")
     return prepared
+
+
+def _prepare(model: Network, source: Source, invert: Invert, fit: Fit) -> Prepared:
+    how = model.info.preprocessing or task_of_model(model.info.task, model.config).task.preprocessing
+    return prepare(read_image(_file_name(source)), model.config, how, invert=invert, fit=fit)
 
 
 def _listed(sources: Any) -> list[Any]:
@@ -244,37 +271,81 @@ def decode(
     """What a recorded pass says; `placements` says where the images lie in the users' own."""
     scores = trace.scores.tolist()
     placements = placements or [Placement()] * len(scores)
-    return [
-        Prediction(
-            objects,
-            dict(zip(info.class_names, scores[i], strict=True)),
-            _glimpses(trace, i, config, info, placements[i]),
-            sequence=trace.readout is not None,
+    sure = answer_confidence(trace, info.answer, info.calibration)
+    predictions = []
+    for i, objects in enumerate(answers(trace, info.class_names, info.answer, info.calibration)):
+        confidence = None if sure is None else sure[i]
+        verdict, note = _judged(objects, confidence, max(scores[i]), info)
+        predictions.append(
+            Prediction(
+                () if verdict == "nothing" else objects,
+                dict(zip(info.class_names, scores[i], strict=True)),
+                _glimpses(trace, i, config, info, placements[i]),
+                sequence=trace.readout is not None,
+                confidence=confidence,
+                verdict=verdict,
+                note=note,
+            )
         )
-        for i, objects in enumerate(answers(trace, info.class_names, info.answer))
-    ]
+    return predictions
 
 
-def answers(trace: Trace, class_names: tuple[str, ...], rule: AnswerRule) -> list[tuple[FoundObject, ...]]:
+def _judged(
+    objects: tuple[FoundObject, ...], confidence: float | None, highest: float, info: ModelInfo
+) -> tuple[Literal["answer", "unsure", "nothing"], str]:
+    """Whether the objects are the answer, and what has to be known if they are not."""
+    known, always = info.calibration, info.answer.objects
+    if known is None or confidence is None:
+        return ("answer" if objects else "nothing"), ""
+    if always and highest <= known.silence and highest < math.inf:
+        return "nothing", ""
+    if confidence >= known.threshold:
+        return ("answer" if objects else "nothing"), ""
+    sure = [found.label for found in objects if found.confidence >= known.threshold]
+    if not always or len(sure) == len(objects):
+        return "unsure", ""
+    alone = f"it is sure of {' '.join(sure)} alone" if sure else "it is sure of none of them"
+    return "unsure", f"this network always names {always}: {alone}"
+
+
+def answer_confidence(trace: Trace, rule: AnswerRule, calibration: Calibration | None) -> list[float] | None:
+    """The probability that the answer to each image is right as a whole; None without a calibration."""
+    if calibration is None:
+        return None
+    return probability(margins(trace.scores, trace.readout, rule)[1], calibration).tolist()
+
+
+def answers(
+    trace: Trace, class_names: tuple[str, ...], rule: AnswerRule, calibration: Calibration | None = None
+) -> list[tuple[FoundObject, ...]]:
     """The objects named in each image: those of the readouts where there are any, else by the rule."""
+    clear = None
+    if calibration is not None:
+        clear = probability(margins(trace.scores, trace.readout, rule)[0], calibration, True).tolist()
 
-    def found(label: int, score: float, rejected: float) -> FoundObject:
+    def found(label: int, score: float, rejected: float, sure: float | None) -> FoundObject:
         ours, both = max(score, 0.0), max(score, 0.0) + max(rejected, 0.0)
-        return FoundObject(class_names[label], score, ours / both if both > 0 else 0.5)
+        ratio = ours / both if both > 0 else 0.5
+        return FoundObject(class_names[label], score, ratio if sure is None else sure)
 
     named = []
     if trace.readout is not None:
         highest, digits = trace.readout.topk(2, dim=2)
-        for best, first in zip(highest.tolist(), digits[..., 0].tolist(), strict=True):
-            read = zip(first, best, strict=True)
-            named.append(tuple(found(digit, *scores) for digit, scores in read if digit != NO_DIGIT))
+        for i, (best, first) in enumerate(zip(highest.tolist(), digits[..., 0].tolist(), strict=True)):
+            sure = clear[i] if clear else [None] * len(first)
+            read = zip(first, best, sure, strict=True)
+            named.append(tuple(found(d, s, r, p) for d, (s, r), p in read if d != NO_DIGIT))
         return named
     counts = predicted_counts(trace.scores, rule)
-    for score, count in zip(trace.scores.tolist(), counts.long().tolist(), strict=True):
+    for i, (score, count) in enumerate(zip(trace.scores.tolist(), counts.long().tolist(), strict=True)):
         rejected = max((s for s, n in zip(score, count, strict=True) if n == 0), default=0.0)
         if rule.objects is None:  # a class is named from a half on, whatever the others score
             rejected = max(rejected, 0.5)
-        objects = [found(k, score[k] / n, rejected) for k, n in enumerate(count) for _ in range(n)]
+        objects = [
+            found(k, score[k] / n, rejected, clear[i][k] if clear else None)
+            for k, n in enumerate(count)
+            for _ in range(n)
+        ]
         named.append(tuple(sorted(objects, key=lambda item: -item.score)))
     return named
 

@@ -78,6 +78,13 @@ COUNTING = (
         init_from=CLUTTERED_5,
     ),
 )  # fmt: skip
+# Half of the images under nuisance, from weights that never saw any; noise is not worth much of the canvas.
+ROBUST = (
+    Stage(
+        600_000, lr=(2e-3, 0.0), shampoo_lr=(0.0075, 0.0), warmup_images=12_800, grad_clip=3.0,
+        reconstruction=(3.0, 1.0), init_from=MULTIMNIST_3,
+    ),
+)  # fmt: skip
 
 CLUTTERED_MODEL = ModelConfig(height=100, width=100, glimpses=5, background_capsules=1, clip_canvas=False)
 SVHN_MODEL = ModelConfig(height=64, width=64, glimpses=12, filters=64, classes=14, readout_digits=5)
@@ -151,6 +158,10 @@ OWN_PRESETS: dict[str, Experiment] = {
         model=replace(CLUTTERED_MODEL, height=64, width=64), task=task_config("digits-any"),
         loss=replace(COUNTED, over_count_from=0.1), stages=COUNTING,
         run=RunConfig(validate_every_images=25_000, precision="auto"),
+    ),
+    "multimnist-3-robust": Experiment(
+        "multimnist-3-robust", "Two overlapping digits under nuisance, three glimpses", "",
+        model=ModelConfig(), task=task_config({"name": "multimnist", "nuisance": 0.5}), stages=ROBUST, run=THOROUGH,
     ),
     # Coarse glimpses, 8×8 values, so that a digit takes several: for comparisons with people.
     "mnist-6": Experiment(

@@ -96,7 +96,7 @@ def test_settings_of_version_0_1_load_and_unknown_ones_are_refused() -> None:
 
 def test_other_settings_are_refused_where_a_task_has_none_of_the_name() -> None:
     assert MultiMNIST.Config().with_settings(max_shift=6, root=None) == MultiMNIST.Config(max_shift=6)
-    with pytest.raises(UsageError, match="The task svhn has no setting 'digits'; it has root, channels"):
+    with pytest.raises(UsageError, match="svhn has no setting 'digits'; it has corruption, severity, root"):
         SVHN.Config().with_settings(digits="glyphs")
     with pytest.raises(UsageError, match="The task multimnist has no setting 'size'"):
         MultiMNIST(size=30)

@@ -9,8 +9,8 @@ import pytest
 import torch
 from PIL import Image
 
+from ocra.data.corruptions import CORRUPTIONS, MNIST_C, Draws, corrupt, transformed
 from ocra.errors import UsageError
-from ocra.lab.corruptions import CORRUPTIONS, MNIST_C, Draws, corrupt, transformed
 from ocra.lab.stimuli import Scenes, box_overlap, ink_overlap
 
 GLYPHS = Scenes(source="glyphs")
@@ -22,7 +22,7 @@ def values(shown, name):
 
 
 def test_a_scene_is_a_pure_function_of_seed_and_trial():
-    spec = GLYPHS.change(clutter=3, flankers=1, noise="gaussian")
+    spec = GLYPHS.change(clutter=3, flankers=1, corruption="gaussian")
     whole, part = spec.make(TRIALS, seed=5), spec.make([7], seed=5)
     assert torch.equal(whole.images[7], part.images[0]) and whole.rows[7] == part.rows[0]
     assert not torch.equal(spec.make([7], seed=6).images, part.images)
@@ -148,7 +148,7 @@ def test_stimuli_are_saved_with_their_parameters(tmp_path):
         {"classes": (1,)},
         {"distance": 3, "ink_overlap": 0.1},
         {"objects": 3, "distance": 3},
-        {"noise": "rain"},
+        {"corruption": "rain"},
         {"severity": 9},
         {"flanker_side": "inside"},
         {"scale": (1.0, 2.0, 3.0)},

@@ -28,18 +28,22 @@ names = pytest.mark.parametrize("name", shipped())
 def test_a_release_is_scored_stored_recorded_and_described(tiny_run: Path, tmp_path: Path) -> None:
     results, folder = tmp_path / "results", tmp_path / "shipped" / "tiny"
     release(
-        tiny_run, "tiny", images=64, curve_images=32, into=folder.parent, results=results, threads=1,
+        tiny_run, "tiny", images=64, curve_images=32, damaged_images=4, into=folder.parent, results=results, threads=1,
         say=lambda text: None,
     )  # fmt: skip
     model = load(folder)
+    assert model.info.calibration is not None
     assert model.config.hidden == 32 and model.info.class_names == tuple("0123456789")
     assert model.info.record["test"]["n"] == 64 and model.info.record["result"] == "tiny-320-seed0"
     trained = tiny_run / "weights/best/model.safetensors"
     assert (folder / "model.safetensors").stat().st_size < trained.stat().st_size  # float16
     record = read_record(results / "tiny-320-seed0.json")
     tests = {(test["glimpses"], test["n"]) for test in record.figures}
-    assert tests == {(2, 64), (1, 32), (2, 32), (3, 32), (4, 32)}
+    assert tests == {(2, 64), (1, 32), (2, 32), (3, 32), (4, 32), (2, 4)}
+    assert record.test is not None and record.test["n"] == 64 and "calibration" in record.test
     card = (folder / "README.md").read_text("utf-8")
+    assert "--images 4 --corruption" in card and "| gaussian | " in card and "| 0.7 | " in card
+    assert 'it answers "unsure"' in card
     assert "ocra evaluate tiny --images 64" in card and "drawn from fonts" in card and "MNIST's" not in card
     assert len(json.loads((folder / CHECK).read_text())["scores"]) == 8
     assert str(tmp_path) not in card + (folder / "config.json").read_text("utf-8")

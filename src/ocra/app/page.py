@@ -26,7 +26,7 @@ from ocra.app.subjects import (
 from ocra.app.uploads import MOST_BYTES
 from ocra.app.view import empty
 from ocra.data import get_task, task_names
-from ocra.lab.corruptions import CORRUPTIONS, MOST
+from ocra.data.corruptions import CORRUPTIONS, MOST
 from ocra.model.network import Network
 from ocra.viz.style import PALETTE, css_variables
 

@@ -36,8 +36,8 @@ from ocra.app.subjects import (
     task_of,
 )
 from ocra.data import task_names
+from ocra.data.corruptions import CORRUPTIONS, MOST
 from ocra.errors import OcraError
-from ocra.lab.corruptions import CORRUPTIONS, MOST
 from ocra.lab.scanpaths import Scanpath, to_csv
 from ocra.model.network import Network
 from ocra.model.trace import Windows

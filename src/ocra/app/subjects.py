@@ -19,11 +19,11 @@ from torch import Tensor
 import ocra
 from ocra.config import Preprocessing
 from ocra.data import Task, TaskConfig, make_task, task_config, task_names, task_of_model
+from ocra.data.corruptions import CORRUPTIONS, MOST
 from ocra.data.digits import DIGIT_SIZE
 from ocra.errors import OcraError, UsageError
 from ocra.images.fitting import Invert, Placement, Prepared, prepare
 from ocra.images.reading import UserImage, read_image
-from ocra.lab.corruptions import CORRUPTIONS, MOST
 from ocra.lab.running import scenes_like
 from ocra.lab.stimuli import Scenes
 from ocra.model.network import Network
@@ -66,7 +66,7 @@ class SceneRequest:
     """Number of clutter pieces; None as many as in the model's task."""
     contrast: float = 1.0
     noise: str = "gaussian"
-    """A corruption of `ocra.lab.corruptions`."""
+    """A corruption of `ocra.data.corruptions`."""
     severity: float = 0.0
     """Of the noise; 0 for none."""
     pick: Pick = "this"
@@ -84,7 +84,7 @@ class SceneRequest:
         if severity := within(self.severity, 0, MOST, "noise"):
             if self.noise not in CORRUPTIONS:
                 raise OcraError(f"There is no noise of the kind '{self.noise}'.")
-            changes |= {"noise": self.noise, "severity": severity}
+            changes |= {"corruption": self.noise, "severity": severity}
         return base.change(**changes)
 
 

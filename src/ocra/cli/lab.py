@@ -99,7 +99,7 @@ def errors(
     /,
     trials: int = 50,
     images: int = 5_000,
-    noise: str | None = None,
+    corruption: str | None = None,
     severity: float = 3.0,
     seed: int = 0,
     out: Path = Path("lab-errors"),
@@ -111,13 +111,13 @@ def errors(
     experiment.html (a page that runs by itself and hands out responses.csv), images, trials.csv for PsychoPy and
     jspsych.json. 'ocra lab choices' sums up the responses.
 
-    Example: ocra lab errors multimnist-3 multimnist-10 --noise spatter --severity 1 --trials 40
+    Example: ocra lab errors multimnist-3 multimnist-10 --corruption spatter --severity 1 --trials 40
 
     Args:
         weights: Names of shipped weights, or folders: two, or more for a choice between each pair.
         trials: How many trials to find.
         images: How many images to show the models at most.
-        noise: Damage to the images, such as spatter or motion-blur (docs/lab). Default: none.
+        corruption: Damage to the images, such as spatter or motion-blur (docs/lab). Default: none.
         severity: Of the damage, from 0 to 5.
         seed: Another seed gives other images.
         out: Folder to write.
@@ -126,7 +126,13 @@ def errors(
     from ocra.lab.choices import find_choices, save_choices
 
     found = find_choices(
-        list(weights), trials=trials, images=images, noise=noise, severity=severity, seed=seed, device=device
+        list(weights),
+        trials=trials,
+        images=images,
+        corruption=corruption,
+        severity=severity,
+        seed=seed,
+        device=device,
     )
     page = save_choices(found, out)
     short = f" ({trials} were asked for: raise --images or --severity)" if len(found) < trials else ""

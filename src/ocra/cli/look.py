@@ -114,8 +114,19 @@ def predict(
 
 def _format_prediction(file: str, prediction: Prediction, explain: bool) -> str:
     """One line for a person: the objects, and how sure the model is of each; and one on how the image was prepared."""
-    sure = ", ".join(f"{found.confidence:.0%}" for found in prediction.objects)
-    text = printable(f"{file}: " + (f"{prediction.text}  (confidence {sure})" if sure else "nothing found"))
+    each = ", ".join(f"{found.label} {found.confidence:.0%}" for found in prediction.objects)
+    whole = ", not calibrated" if prediction.confidence is None else f" {prediction.confidence:.0%}"
+    behind = (
+        f"confidence{whole}"
+        + (f": {each}" if each else "")
+        + (f"; {prediction.note}" if prediction.note else "")
+    )
+    said = {
+        "answer": f"{prediction.text}  ({behind})",
+        "unsure": f"unsure, perhaps {prediction.text or 'nothing'}  ({behind})",
+        "nothing": "nothing",
+    }
+    text = printable(f"{file}: {said[prediction.verdict]}")
     if explain and prediction.prepared is not None:
         steps = prediction.prepared.steps
         text += "\n    " + " → ".join(

@@ -37,6 +37,7 @@ COMMANDS = {
     "app": ("demo.app", "open a local web page to draw, look and compare"),
     "train": ("train.main", "train a preset or a task of your own, to evaluated weights"),
     "evaluate": ("measure.evaluate", "score weights: exact error, per-object error, confusions"),
+    "calibrate": ("measure.calibrate", "find out how sure the answers of weights are, and keep it with them"),
     "report": ("look.report", "make one web page of a training run"),
     "presets": ("presets.presets", "list the experiments of the paper, or show one whole"),
     "reproduce": ("reproduce.main", "run every row of a table of the paper, write the results"),

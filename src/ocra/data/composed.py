@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -54,10 +55,13 @@ class ComposedConfig(TaskConfig):
     """Download MNIST where it is missing."""
     nuisance: float = 0.0
     """Share of the images under nuisance: faint ink, a grey background, noise, blur, other sizes (±20 %) and pens."""
+    scale: float = 1.0
+    """Size of the digits, relative to MNIST's (or to what they would be otherwise), about the same middles."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_shares(self, "nuisance")
+        check_numbers(self, "task", ("scale",), lambda value: 0.2 <= value <= 5, "from 0.2 to 5")
         if self.digits not in SOURCES:
             raise UsageError(f"There is no digit source '{self.digits}'; choose one of {', '.join(SOURCES)}.")
 
@@ -107,14 +111,24 @@ class ComposedTask(Task):
         All on one canvas [batch, 1, side, side], or apart [batch, objects, side, side]. Nuisance changes their pens
         and, around the middle of their boxes, their sizes.
         """
-        canvas = np.zeros((len(chosen), chosen.shape[1] if apart else 1, side, side), np.uint16)
+        zoom = self.zoom(chosen.shape, nuisance)
+        beyond = max(0, math.ceil(DIGIT_SIZE / 2 * (zoom.max(initial=1) - 1)))  # of its box, on each side
+        canvas = np.zeros(
+            (len(chosen), chosen.shape[1] if apart else 1, side + 2 * beyond, side + 2 * beyond), np.uint16
+        )
         for position in range(chosen.shape[1]):
             patches = self.pool.images[chosen[:, position]]
-            if nuisance is not None:
-                patches = _vary(patches, nuisance.pen[:, position], nuisance.zoom[:, position])
+            if nuisance is not None or self.config.scale != 1:
+                pen = np.zeros(len(patches), np.float32) if nuisance is None else nuisance.pen[:, position]
+                patches = _vary(patches, pen, zoom[:, position], beyond)
             patches[classes[:, position] < 0] = 0
             _paste(canvas[:, position if apart else 0], patches, *places[:, position].T)
-        return canvas
+        return canvas[:, :, beyond : beyond + side, beyond : beyond + side]
+
+    def zoom(self, shape: tuple[int, ...], nuisance: Nuisance | None) -> Floats:
+        """Size of each digit [batch, objects], relative to MNIST's."""
+        zoom = np.full(shape, self.config.scale, np.float32)
+        return zoom if nuisance is None else zoom * nuisance.zoom
 
     def add_fragments(self, canvas: Ink, bits: Bits, extent: int, numbers: Ints | None = None) -> None:
         """Add fragments of digits, extent × extent pixels, to canvases [batch, size, size], in place.
@@ -142,7 +156,7 @@ class ComposedTask(Task):
         """Canvases [batch, 1, height, width] and classes [batch, objects], −1 for none; layers if annotated.
 
         Boxes have their corners [batch, objects, 2] and sizes [batch, objects]; without sizes they are MNIST's boxes,
-        zoomed by the nuisance.
+        zoomed as `draw` does.
         """
         counts = (classes[:, :, None] == np.arange(len(self.class_names))).sum(axis=1).astype(np.float32)
         images = _to_images(canvas)
@@ -150,10 +164,8 @@ class ComposedTask(Task):
         if layers is None:
             return batch
         if sizes is None:
-            sizes = np.full_like(classes, DIGIT_SIZE)
-            if nuisance is not None:
-                sizes = 2 * np.rint(DIGIT_SIZE / 2 * nuisance.zoom).astype(np.int64)
-                corners = corners + (DIGIT_SIZE - sizes[:, :, None]) // 2
+            sizes = 2 * np.rint(DIGIT_SIZE / 2 * self.zoom(classes.shape, nuisance)).astype(np.int64)
+            corners = corners + (DIGIT_SIZE - sizes[:, :, None]) // 2
         boxes = np.concatenate([corners, np.stack([sizes, sizes], axis=2)], axis=2)
         boxes[classes < 0] = 0
         tensors = torch.from_numpy(boxes), torch.from_numpy(classes)
@@ -462,6 +474,7 @@ class AnyDigits(ComposedTask):
         draws = bits[:, 4:].reshape(len(bits), config.objects, -1)
         chosen = integers(draws[:, :, 0], len(self.pool))
         sizes = config.smallest + integers(draws[:, :, 1], config.largest - config.smallest + 1)
+        sizes = np.rint(config.scale * sizes).astype(np.int64).clip(1, config.size)
         limit = np.where(uniforms(bits[:, 2]) < config.overlapping, MOST_COVERED, 0.0)
         corners = _apart(draws[:, :, 2:].reshape(*there.shape, TRIES, 2), sizes, there, limit, config.size)
 
@@ -513,11 +526,12 @@ def _apart(bits: Bits, sizes: Ints, there: NDArray[np.bool_], limit: NDArray[np.
     return corners
 
 
-def _vary(patches: NDArray[np.uint8], pen: Floats, zoom: Floats) -> NDArray[np.uint8]:
-    """Digits [batch, 28, 28] drawn by other pens [batch], and zoomed [batch] around the middle of their boxes."""
+def _vary(patches: NDArray[np.uint8], pen: Floats, zoom: Floats, beyond: int) -> NDArray[np.uint8]:
+    """Digits [batch, 28, 28] drawn by other pens [batch] and zoomed [batch] around the middle, so much more around."""
     digits = change_pen(torch.from_numpy(patches).float(), pen)
-    corners = np.repeat(DIGIT_SIZE / 2 * (1 - zoom[:, None]), 2, axis=1)
-    return place_digits(digits, corners, DIGIT_SIZE * zoom, DIGIT_SIZE).round().byte().numpy()
+    corners = np.repeat(beyond + DIGIT_SIZE / 2 * (1 - zoom[:, None]), 2, axis=1)
+    placed = place_digits(digits, corners, DIGIT_SIZE * zoom, DIGIT_SIZE + 2 * beyond)
+    return placed.round().byte().numpy()
 
 
 def _paste(canvas: Ink, patches: NDArray[np.uint8], x: Ints, y: Ints, which: Ints | None = None) -> None:
@@ -525,7 +539,7 @@ def _paste(canvas: Ink, patches: NDArray[np.uint8], x: Ints, y: Ints, which: Int
 
     Writing through a view of all windows moves whole rows; an index for every pixel would cost several times more.
     """
-    windows = sliding_window_view(canvas, patches.shape[1:], axis=(1, 2), writeable=True)
+    windows: NDArray[Any] = sliding_window_view(canvas, patches.shape[1:], axis=(1, 2), writeable=True)
     windows[np.arange(len(canvas)) if which is None else which, y, x] += patches
 
 

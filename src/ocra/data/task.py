@@ -11,7 +11,7 @@ import os
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.metadata import entry_points
 from operator import attrgetter
@@ -24,7 +24,8 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from ocra.config import AnswerRule, Preprocessing, check_switches
-from ocra.data.random import Ints
+from ocra.data.corruptions import USUAL_SEVERITY, check_corruption, corrupted
+from ocra.data.random import Ints, permutation
 from ocra.errors import OcraError, UsageError
 from ocra.files import unknown_option
 
@@ -102,17 +103,25 @@ class TaskConfig:
 
     task: ClassVar[type[Task]]
     """The task these settings are of."""
+    corruption: str | None = field(default=None, kw_only=True)
+    """Damage to each image: gaussian, blur, contrast, brightness or another of `ocra.data.corruptions`."""
+    severity: float | None = field(default=None, kw_only=True)
+    """Of the corruption, from 0 (none) to 5; 3 if it is not given."""
 
     def __post_init__(self) -> None:
-        for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
+        for item in dataclasses.fields(self):
+            value = getattr(self, item.name)
             if isinstance(value, list):  # JSON has no tuples, and lists cannot be hashed
-                object.__setattr__(self, field.name, tuple(value))
+                object.__setattr__(self, item.name, tuple(value))
             elif isinstance(value, os.PathLike):
-                object.__setattr__(self, field.name, os.fspath(value))
-            elif field.type in (int, "int") and type(value) is not int:
-                raise UsageError(f"task.{field.name} must be a whole number, not {value!r}.")
+                object.__setattr__(self, item.name, os.fspath(value))
+            elif item.type in (int, "int") and type(value) is not int:
+                raise UsageError(f"task.{item.name} must be a whole number, not {value!r}.")
         check_switches(self, "task")
+        if self.corruption is not None:
+            check_corruption(self.corruption, self.severity)
+        elif self.severity is not None:
+            raise UsageError(f"A severity of {self.severity} of what? Name a corruption too.")
 
     @property
     def name(self) -> str:
@@ -243,9 +252,25 @@ class Task(Dataset[Any], ABC):
             raise UsageError("A batch is asked for by a list of whole numbers, one per image.")
         if numbers.size and numbers.min() < 0:
             raise UsageError(f"An image's number starts at 0; {numbers.min()} is negative.")
-        return self.make(
-            numbers.astype(np.int64), annotations=annotations, single_objects=single_objects, spread=spread
-        )
+        numbers = numbers.astype(np.int64)
+        made = self.make(numbers, annotations=annotations, single_objects=single_objects, spread=spread)
+        kind, severity = self.config.corruption, self.config.severity
+        if kind is None:
+            return made
+        severity = USUAL_SEVERITY if severity is None else severity
+        return dataclasses.replace(made, images=corrupted(made.images, kind, severity, self.seed, numbers))
+
+    def sample(self, images: int | None = None) -> Ints:
+        """The indices of so many images of the split, or of all: those that `ocra.evaluate(…, images=n)` scores.
+
+        A fixed random sample without repetition, the same on every machine and for every model, and 1,000 are among
+        the 2,000: not the first ones, because the first half of MNIST's test digits is harder than the second.
+        """
+        if images is None or images >= len(self):
+            return np.arange(len(self))
+        if images < 1:
+            raise UsageError(f"A sample has at least 1 image, not {images}.")
+        return permutation(0, "evaluation", len(self))[:images]
 
     def answer_rule_for(self, trained: AnswerRule | None) -> AnswerRule:
         """How the scores of a model that was trained with this rule (None: unknown) become answers here."""

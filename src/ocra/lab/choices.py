@@ -47,7 +47,7 @@ def find_choices(
     *,
     trials: int = 50,
     images: int = 5_000,
-    noise: str | None = None,
+    corruption: str | None = None,
     severity: float = 3.0,
     seed: int = 0,
     device: str | None = None,
@@ -55,9 +55,9 @@ def find_choices(
 ) -> list[Choice]:
     """Trials for people: images that two of the models get wrong, each with another answer.
 
-        find_choices(["multimnist-3", "cnn-small-multimnist"], trials=80, noise="spatter", severity=1)
+        find_choices(["multimnist-3", "cnn-small-multimnist"], trials=80, corruption="spatter", severity=1)
 
-    Scenes are as the models' task makes them, damaged if `noise` (see `ocra.lab.corruptions`) is given: the networks
+    Scenes are as the task makes them, damaged if `corruption` (see `ocra.data.corruptions`) is given: the networks
     make few errors on clean digits. trials: how many to look for; images: how many to show the models at most. With
     more than two models each pair has its trials. On which side an answer stands is drawn at random.
     """
@@ -70,7 +70,7 @@ def find_choices(
         shapes = "; ".join(f"{m.info.name} {m.config.height}×{m.config.width}" for m in models)
         raise UsageError(f"The models have to look at the same images, but these take others each: {shapes}.")
     scenes = scenes_like(models[0])
-    scenes = scenes if noise is None else scenes.change(noise=noise, severity=severity)
+    scenes = scenes if corruption is None else scenes.change(corruption=corruption, severity=severity)
     names = names_of(models)
     found: list[Choice] = []
     for start in range(0, images, BATCH):
@@ -90,7 +90,7 @@ def find_choices(
     if not found:
         raise OcraError(
             f"In {images:,} images there is none that both models get wrong with different answers; look at more "
-            "(--images), or make them harder (--noise)."
+            "(--images), or make them harder (--corruption)."
         )
     return found
 

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ocra.data.corruptions import smoothed
 from ocra.data.random import integers, random_bits
 from ocra.errors import OcraError, UsageError
-from ocra.lab.corruptions import smoothed
 from ocra.lab.formats import Fixations
 
 Path2D = NDArray[np.float64]

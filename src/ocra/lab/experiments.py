@@ -15,9 +15,9 @@ import numpy as np
 import torch
 
 from ocra.data import SameDifferent, TaskConfig, task_of_model
+from ocra.data.corruptions import MNIST_C
 from ocra.data.same_different import FAMILIES
 from ocra.errors import UsageError
-from ocra.lab.corruptions import MNIST_C
 from ocra.lab.running import Condition, LabExperiment, Look
 from ocra.lab.stimuli import Scenes, Shown, TaskScenes
 from ocra.model.interventions import Lesion
@@ -72,7 +72,7 @@ class ReactionTime(LabExperiment):
     axis, measures, labels = "difficulty, from 0 (easy) to 4", ("decision", "error"), ERROR
 
     def conditions(self, base: Scenes, model: Network) -> list[Condition]:
-        found = [Condition(k, base.change(noise="gaussian", severity=k / 4), "noise") for k in range(5)]
+        found = [Condition(k, base.change(corruption="gaussian", severity=k / 4), "noise") for k in range(5)]
         found += [Condition(k, base.change(contrast=1 - 0.2 * k), "low contrast") for k in range(5)]
         if base.objects == 2:
             close = base.change(reach=None)
@@ -281,7 +281,7 @@ class CorruptionStudy(LabExperiment):
         found = [Condition("none", base, "severity 1")]
         for severity in (1, 3, 5):
             found += [
-                Condition(kind, base.change(noise=kind, severity=severity), f"severity {severity}")
+                Condition(kind, base.change(corruption=kind, severity=severity), f"severity {severity}")
                 for kind in MNIST_C
             ]
         return found

@@ -22,11 +22,11 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
+from ocra.data.corruptions import Draws, Floats, check_corruption, corrupt, transformed
 from ocra.data.digits import DIGIT_SIZE, DigitPool, digit_pool
 from ocra.data.task import Annotations, Batch, TaskConfig, make_task
 from ocra.errors import OcraError, UsageError
 from ocra.files import rows_to_csv, write_text_atomically
-from ocra.lab.corruptions import CORRUPTIONS, MOST, Draws, Floats, corrupt, transformed
 
 INK = 0.5
 """From this value on a pixel counts as ink, where overlap is measured."""
@@ -94,8 +94,8 @@ class Scenes:
     """Where flankers stand: on one side, on both in turn, or in a ring around the target."""
     flanker_class: Literal["other", "same"] = "other"
     """Whether flankers are of another class than the target."""
-    noise: str | None = None
-    """A corruption of the whole image, see `ocra.lab.corruptions`."""
+    corruption: str | None = None
+    """A corruption of the whole image, see `ocra.data.corruptions`."""
     severity: float = 3.0
     """Of the corruption, from 0 to 5."""
 
@@ -118,12 +118,7 @@ class Scenes:
             raise UsageError(f"{fixed[0]} and {fixed[1]} both say where digits lie; give one of them.")
         if fixed and fixed != ["positions"] and self.objects != 2:
             raise UsageError(f"{fixed[0]} is between two digits; this scene has {self.objects}.")
-        if self.noise is not None and self.noise not in CORRUPTIONS:
-            raise UsageError(
-                f"There is no corruption '{self.noise}'; choose one of {', '.join(CORRUPTIONS)}."
-            )
-        if not 0 <= self.severity <= MOST:
-            raise UsageError(f"The severity of a corruption goes from 0 to {MOST:g}, not {self.severity}.")
+        check_corruption(self.corruption, self.severity)
         if self.flanker_side not in SIDES:
             raise UsageError(f"Flankers stand {', '.join(SIDES)}, not '{self.flanker_side}'.")
         for name in ("scale", "rotation", "contrast"):
@@ -251,8 +246,8 @@ def _scene(spec: Scenes, draws: Draws) -> _Scene:
     image = image.clip(0, 1)
     if spec.polarity == "dark":
         image = 1 - image
-    if spec.noise is not None:
-        image = corrupt(image, spec.noise, spec.severity, draws)
+    if spec.corruption is not None:
+        image = corrupt(image, spec.corruption, spec.severity, draws)
     row: dict[str, Any] = {"trial": draws.trial, "seed": draws.seed}
     row |= {"truth": " ".join(map(str, classes)), "digits": " ".join(map(str, numbers))}
     for k, (centre, box) in enumerate(zip(centres, boxes, strict=True), start=1):
@@ -271,7 +266,7 @@ def _scene(spec: Scenes, draws: Draws) -> _Scene:
     row |= {name: getattr(spec, name) for name in ("size", "relation", "polarity", "clutter", "clutter_size")}
     if spec.flankers:
         row |= {item: getattr(spec, item) for item in _FLANKER_FIELDS}
-    row |= {"noise": spec.noise or "none", "severity": spec.severity if spec.noise else 0}
+    row |= {"corruption": spec.corruption or "none", "severity": spec.severity if spec.corruption else 0}
     return _Scene(image, layers, boxes, classes, row)
 
 

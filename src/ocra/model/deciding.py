@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from ocra.config import AnswerRule
+from ocra.config import AnswerRule, Calibration
 from ocra.errors import OcraError, UsageError
 from ocra.model.attention import Window
 from ocra.model.interventions import Interventions
@@ -69,6 +69,44 @@ def answer_margin(scores: Tensor, rule: AnswerRule) -> Tensor:
     next_best = torch.where(named, -math.inf, scores).amax(1).clamp(min=0 if rule.objects else NAMED_FROM)
     whole = counts.sum(1) == rule.objects if rule.objects else named.any(1)
     return torch.where(whole, lowest - next_best, 0)
+
+
+RATIO_FLOOR = 0.2
+"""Added to both scores of a ratio: two that are next to nothing say nothing, whatever their ratio."""
+
+
+def margins(scores: Tensor, readout: Tensor | None, rule: AnswerRule) -> tuple[Tensor, Tensor]:
+    """How clear each object and the whole answer are: [batch, classes], or of a sequence [batch, digits]; [batch].
+
+    Where the number of objects is known: the logarithm of the ratio of a named class's score, for each time it is
+    named, to the highest of those not named. Where it is not, how far each score is from being rounded otherwise. Of a
+    sequence, how far the highest output is above the next. The whole is as clear as what is least clear in it.
+    """
+    if readout is not None:
+        highest = readout.topk(2, dim=2).values
+        clear = highest[..., 0] - highest[..., 1]
+        return clear, clear.amin(1)
+    counts = predicted_counts(scores, rule)
+    if rule.objects is None:
+        clear = NAMED_FROM - (scores - counts).abs()
+        if not rule.repeats:  # far above one is one
+            clear = torch.where(counts > 0, (scores - NAMED_FROM).clamp(max=NAMED_FROM), clear)
+        return clear, clear.amin(1)
+    named = counts > 0
+    next_best = torch.where(named, -math.inf, scores).amax(1, keepdim=True).clamp(min=0)
+    each = scores / counts.clamp(min=1)
+    clear = ((each.clamp(min=0) + RATIO_FLOOR) / (next_best + RATIO_FLOOR)).log()
+    whole = torch.where(named, clear, math.inf).amin(1)
+    return clear, torch.where(counts.sum(1) == rule.objects, whole, 0)
+
+
+def probability(margin: Tensor, calibration: Calibration, of_object: bool = False) -> Tensor:
+    """The calibrated probability that an answer of this margin is right, or that an object is there."""
+    if of_object:
+        temperature, offset = calibration.object_temperature, calibration.object_offset
+    else:
+        temperature, offset = calibration.temperature, calibration.offset
+    return torch.sigmoid((margin.double() - offset) / temperature)
 
 
 def look_until(

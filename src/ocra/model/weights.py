@@ -24,7 +24,7 @@ from safetensors.torch import save as to_bytes
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from ocra.config import AnswerRule, ModelConfig, NetworkConfig, Preprocessing
+from ocra.config import AnswerRule, Calibration, ModelConfig, NetworkConfig, Preprocessing
 from ocra.errors import OcraError, UsageError
 from ocra.files import read_json, write_bytes_atomically, write_text_atomically
 
@@ -54,6 +54,8 @@ class ModelInfo:
     """How its scores become an answer."""
     preprocessing: Preprocessing | None = None
     """How a user's own image becomes one of the network's; None for the way of the task."""
+    calibration: Calibration | None = None
+    """How sure its answers are; None if that was not found out (`ocra calibrate`)."""
     glimpses: int = 1
     """How many it was trained with."""
     masked: bool = False
@@ -107,6 +109,7 @@ class ModelInfo:
                 f"The model has {config.classes} classes, but {len(names)} class names were saved with it."
             )
         preprocessing = take("preprocessing", None, dict)
+        calibration = take("calibration", None, dict)
         loss = rest.get("loss") or {}  # in the files of version 0.1
         if not isinstance(loss, dict):
             raise _unusable("loss", loss)
@@ -118,6 +121,7 @@ class ModelInfo:
             class_names=names,
             answer=_answer_rule(take("answer", None, dict), config),
             preprocessing=preprocessing and _saved(Preprocessing, "preprocessing", preprocessing),
+            calibration=calibration and _saved(Calibration, "calibration", calibration),
             glimpses=take("glimpses", config.glimpses, int),
             masked=take("masked", loss.get("reconstruction_mask", usual_mask) != "none", bool),
             record=rest,
@@ -132,7 +136,7 @@ def _saved(kind: type[Any], name: str, values: dict[str, Any]) -> Any:
     """A dataclass from what was saved of it."""
     try:
         return kind(**values)
-    except TypeError:
+    except (TypeError, OcraError):
         raise _unusable(name, values) from None
 
 
@@ -178,6 +182,19 @@ def save(
         raise UsageError(f"What is saved with a model must be JSON values: {error}.") from None
     except OSError as error:
         raise OcraError(f"The weights could not be written to {folder}: {error.strerror or error}.") from None
+
+
+def save_info(folder: str | Path, info: ModelInfo) -> None:
+    """Write another config.json beside the weights of a folder, which stay as they are."""
+    path = Path(folder) / CONFIG
+    config, _ = _read_config(path)
+    told = info.to_dict()
+    ModelInfo.from_dict(told, config)  # refuses what could not be loaded again
+    try:
+        text = json.dumps({"model": config.to_dict(), **told}, indent=2, ensure_ascii=False)
+        write_text_atomically(path, text + "\n")
+    except OSError as error:
+        raise OcraError(f"{path} could not be written: {error.strerror or error}.") from None
 
 
 def load(name: str | Path) -> Network:

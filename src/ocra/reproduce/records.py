@@ -28,7 +28,14 @@ AUTHORS_IMAGES = 2_700_000
 HOPELESS = 0.9
 MOST_POINTS = 200
 WORST = 5
-_FIGURES = ("object_error", "reconstruction_mse", "output_error", "lengths")
+_FIGURES = (
+    "object_error",
+    "reconstruction_mse",
+    "output_error",
+    "lengths",
+    "objects_in_image",
+    "calibration",
+)
 SAVED = "ocra train --config settings.json"
 # What is reported, saved and checked on the way does not change what is learnt; nor do folders of a machine.
 _IMMATERIAL = ("name", "description", "paper_error", "seed", "task.root", "task.download", "run.")

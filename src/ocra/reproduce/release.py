@@ -12,12 +12,14 @@ from typing import Any, Literal
 
 import torch
 
-from ocra.config import ModelConfig
+from ocra.config import ModelConfig, NetworkConfig
 from ocra.data import ClutteredMNIST, TaskConfig, make_task, task_config
+from ocra.data.corruptions import CORRUPTIONS
 from ocra.errors import OcraError, UsageError
-from ocra.evaluation import evaluate
+from ocra.evaluation import calibrate, evaluate
 from ocra.files import read_json, write_json_atomically, write_text_atomically
 from ocra.model import weights as pretrained
+from ocra.model.network import Network
 from ocra.presets import ALL_PRESETS
 from ocra.reproduce.plots import draw_all, plots
 from ocra.reproduce.records import (
@@ -30,6 +32,9 @@ from ocra.reproduce.records import (
     write_record,
 )
 from ocra.reproduce.tables import (
+    DAMAGE,
+    SCALES,
+    SEVERITIES,
     blocks,
     evaluate_command,
     filled,
@@ -42,7 +47,18 @@ from ocra.reproduce.tables import (
 
 CHECK = "check.json"
 CHECKED_IMAGES = 8
-DETAILS = ("classes", "confusions", "hardest_pairs")
+DETAILS = (
+    "classes",
+    "confusions",
+    "hardest_pairs",
+    "objects_in_image",
+    "lengths",
+    "output_error",
+    "calibration",
+)
+"""What is kept of the main test only."""
+Test = tuple[dict[str, Any], int, int | None]
+"""Changed settings of the task, glimpses and number of images (None: all)."""
 
 
 def release(
@@ -53,6 +69,7 @@ def release(
     which: Literal["best", "last"] = "best",
     images: int | None = None,
     curve_images: int = 5_000,
+    damaged_images: int = 1_000,
     into: Path = pretrained.SHIPPED,
     notes: str = "",
     threads: int = 0,
@@ -60,8 +77,9 @@ def release(
 ) -> Record:
     """Put the weights of a run, finished or not, into the package under a name, with their figures and their card.
 
-    images: test images, by default the whole test set. curve_images: for the error by number of glimpses, the same
-    images for each number; 0 leaves that out.
+    They are calibrated first. images: test images, by default the whole test set. curve_images: for the error by
+    number of glimpses, the same images for each number; damaged_images: for each corruption and each size of the
+    digits; 0 leaves these out.
     """
     source, target = run / "weights" / which, into / name
     _check(source, name)
@@ -75,19 +93,11 @@ def release(
     record = replace(record, cost=replace(record.cost, best_images=seen), figures=[])
     record = with_earlier_figures(record, results)  # a name that is taken is refused now, not after the tests
     task = task_config(record.settings["task"])
-    for changed, glimpses, count in planned_tests(name, model.config, images, curve_images):
-        started = time.monotonic()
-        found = evaluate(
-            model, task.with_settings(**changed), images=count, glimpses=glimpses, threads=threads
-        )
-        about = {"task": {**record.settings["task"], **changed}, "command": ""}
-        kept = figure({**found.to_dict(), **about})
-        kept["command"] = evaluate_command(name, kept, record)
-        if glimpses != model.config.glimpses:
-            kept = {key: value for key, value in kept.items() if key not in DETAILS}
-        record = record.with_figure(kept)
-        took = time.monotonic() - started
-        say(f"{kept['command']}\n    exact error {percent(kept['error'])} %, {took:.0f} s")
+    info = replace(info, calibration=calibrate(model, task))
+    model.info = info
+    tests = planned_tests(name, model.config, images, curve_images)
+    tests += damage_tests(task, model.config, damaged_images)
+    record = score(model, name, record, tests, threads, say)
     told = {**info.record, "experiment": record.settings, "result": record.name, "test": record.test}
     info = replace(info, name=name, task=record.settings["task"], record=told)
     pretrained.save(model, target, info, "float16")
@@ -98,6 +108,56 @@ def release(
     write_json_atomically(target / CHECK, checked)
     write_record(results, record)
     write_text_atomically(target / "README.md", model_card(name, record, read_records(results)))
+    return record
+
+
+def rescore(
+    name: str,
+    *,
+    results: Path,
+    images: int | None = 10_000,
+    damaged_images: int = 1_000,
+    threads: int = 0,
+    say: Callable[[str], None] = print,
+) -> Record:
+    """Calibrate shipped weights anew, and score how sure they are and what they withstand, into their record."""
+    record = shipped_record(name, read_records(results))
+    if record is None:
+        raise UsageError(f"There are no shipped weights '{name}' with a record in {results}.")
+    model = pretrained.load(name)
+    task = task_config(record.settings["task"])
+    model.info = replace(model.info, calibration=calibrate(model, task))
+    pretrained.save_info(pretrained.SHIPPED / name, model.info)
+    tests: list[Test] = [({}, model.config.glimpses, images)]
+    tests += damage_tests(task, model.config, damaged_images)
+    record = score(model, name, record, tests, threads, say)
+    write_record(results, record)
+    return record
+
+
+def score(
+    model: Network,
+    name: str,
+    record: Record,
+    tests: list[Test],
+    threads: int,
+    say: Callable[[str], None],
+) -> Record:
+    """The record with the figures of these tests of its weights."""
+    task = task_config(record.settings["task"])
+    for changed, glimpses, count in tests:
+        started = time.monotonic()
+        found = evaluate(
+            model, task.with_settings(**changed), images=count, glimpses=glimpses, threads=threads
+        )
+        about = {"task": {**record.settings["task"], **changed}, "command": ""}
+        kept = figure({**found.to_dict(), **about})
+        kept["command"] = evaluate_command(name, kept, record)
+        if changed.keys() & DAMAGE or glimpses != model.config.glimpses:
+            kept = {key: value for key, value in kept.items() if key not in DETAILS}
+        record = record.with_figure(kept)
+        took = time.monotonic() - started
+        say(f"{kept['command']}\n    exact error {percent(kept['error'])} %, {took:.0f} s")
     return record
 
 
@@ -113,11 +173,22 @@ def _check(source: Path, name: str) -> None:
         raise OcraError(f"{source} is another network than the preset {name}; release it under another name.")
 
 
-def planned_tests(
-    name: str, model: ModelConfig, images: int | None, curve_images: int
-) -> list[tuple[dict[str, Any], int, int | None]]:
+def damage_tests(task: TaskConfig, model: NetworkConfig, images: int) -> list[Test]:
+    """A test for each corruption at two severities, and for digits of other sizes where the task knows sizes."""
+    if not images:
+        return []
+    kinds = {function: kind for kind, function in reversed(CORRUPTIONS.items())}  # one name for each
+    changes: list[dict[str, Any]] = [
+        {"corruption": kind, "severity": severity} for kind in kinds.values() for severity in SEVERITIES
+    ]
+    if "scale" in task.to_dict():
+        changes += [{"scale": scale} for scale in SCALES]
+    return [(changed, model.glimpses, images) for changed in changes]
+
+
+def planned_tests(name: str, model: ModelConfig, images: int | None, curve_images: int) -> list[Test]:
     """Which tests to make: changed settings of the task, glimpses and number of images (None: all) of each."""
-    tests: list[tuple[dict[str, Any], int, int | None]] = []
+    tests: list[Test] = []
     if model.recurrent and curve_images:
         counts = sorted({1, 2, 3, 4, 5, 7, 10, model.glimpses, model.glimpses + 2})
         tests = [({}, count, curve_images) for count in counts if count <= model.glimpses + 2]

@@ -180,8 +180,9 @@ def parameters(preset: str) -> str:
 def evaluate_command(weights: str, test: dict[str, Any], record: Record) -> str:
     """The command that gives the figures of an evaluation of shipped weights."""
     own, words = record.settings, f"ocra evaluate {weights} --images {test['n']}"
+    usual = {**task_config(own["task"]).to_dict(), **own["task"]}
     for key, value in test["task"].items():
-        if value != own["task"].get(key, value):
+        if value != usual.get(key, value):
             words += f" --{key.replace('_', '-')} {value}"
     if test["glimpses"] not in (None, own["model"]["glimpses"]):
         words += f" --glimpses {test['glimpses']}"
@@ -425,6 +426,8 @@ def model_card(name: str, record: Record, records: list[Record]) -> str:
         f"## Data\n\n{data.strip()}",
         *_card_training(record, records),
         *_card_tests(name, record),
+        *_card_confidence(record),
+        *_card_damage(name, record),
         "## What it is bad at",
         "\n".join(f"- {line}" for line in [*_weaknesses(record), task.task.limits]),
         f"## Licence\n\n{task.source.terms}",
@@ -483,6 +486,70 @@ def _card_tests(name: str, record: Record) -> list[str]:
         f"The paper's exact error for this network is {error} % (quoted, not ours)." if error else "",
         "Reproduce with:\n\n```\n" + "\n".join(commands) + "\n```",
         lengths_table(record),
+    ]
+
+
+def _card_confidence(record: Record) -> list[str]:
+    """How sure it is and how right it then is, on test images; nothing for weights that were never calibrated."""
+    tests = [test for test in record.figures if "calibration" in test and test["split"] == "test"]
+    if not tests:
+        return []
+    test, told = tests[-1], tests[-1]["calibration"]
+    rows = [[f"{n:,}", percent(sure), percent(right)] for n, sure, right in told["reliability"]]
+    return [
+        "## How sure it is",
+        "Confidence is the probability that the whole answer is right, calibrated on validation images. On "
+        f"{test['n']:,} test images it is off by {percent(told['expected_calibration_error'])} % on average "
+        "(expected calibration error, ten bins):",
+        markdown_table("test images | mean confidence, % | right, %", rows, 0),
+        f'Below {percent(told["threshold"])} % it answers "unsure". It answers {percent(told["coverage"])} % of the '
+        f"test images; {percent(told['error_if_sure'])} % of these answers are wrong, of all "
+        f"{percent(test['error'])} %.",
+    ]
+
+
+SEVERITIES = (1.0, 3.0)
+"""Of the corruptions that cards tell of."""
+SCALES = (0.7, 0.85, 1.2, 1.4)
+"""Sizes of the digits that cards tell of."""
+DAMAGE = {"corruption", "severity", "scale"}
+
+
+def _card_damage(name: str, record: Record) -> list[str]:
+    """The error under each corruption and for each size of the digits, where that was scored."""
+    found: dict[str, dict[float, float]] = {}
+    sizes: dict[float, float] = {}
+    images: set[int] = set()
+    example = ""
+    for test in record.figures:
+        task = test["task"]
+        if task.get("corruption"):
+            found.setdefault(task["corruption"], {})[task["severity"]] = test["error"]
+            example = evaluate_command(name, test, record)
+        elif task.get("scale", 1.0) != 1.0:
+            sizes[task["scale"]] = test["error"]
+        else:
+            continue
+        images.add(test["n"])
+    if not found:
+        return []
+    rows = [
+        [kind, *(percent(by[severity]) if severity in by else NOTHING for severity in SEVERITIES)]
+        for kind, by in sorted(found.items(), key=lambda item: max(item[1].values()))
+    ]
+    severities = " | ".join(f"severity {severity:g}, % wrong" for severity in SEVERITIES)
+    parts = [
+        "## What it withstands",
+        f"Exact error on {', '.join(f'{n:,}' for n in sorted(images))} test images each, undamaged "
+        f"{percent((record.test or {})['error'])} %; `ocra.data.corruptions` says what each corruption does.",
+        markdown_table(f"corruption | {severities}", rows),
+    ]
+    if sizes:
+        cells = [[f"{scale:g}", percent(error)] for scale, error in sorted(sizes.items())]
+        parts.append(markdown_table("size of the digits, relative to training | % wrong", cells))
+    return [
+        *parts,
+        f"Reproduce with `{example}` and so on, all of them with `python benchmarks/release.py --rescore {name}`.",
     ]
 
 

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from ocra.data.task import Batch, Task, make_task
 from ocra.errors import OcraError
-from ocra.evaluation import count_errors, sample
+from ocra.evaluation import count_errors
 from ocra.experiment import Experiment
 from ocra.losses import compute_losses, image_losses
 from ocra.metrics import ErrorCounter, wrong_answers
@@ -321,7 +321,7 @@ class Trainer:
         progress, tests = self.progress, {}
         if self.experiment.run.test_images:
             task = make_task(self.experiment.task, "test", FIXED_SEED)
-            indices = sample(task, self.experiment.run.test_images)
+            indices = task.sample(self.experiment.run.test_images)
             with self.holding(self.flat.average, self.buffers.average):
                 tests["last"] = tests["best"] = self.score(task, indices)
             if progress.best_images != progress.images:

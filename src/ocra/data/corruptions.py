@@ -1,4 +1,4 @@
-"""Twenty ways to make an image hard to see, each by severity: the kinds of MNIST-C, and what psychophysics uses.
+"""Twenty-one ways to make an image hard to see, each by severity: the kinds of MNIST-C, and what psychophysics uses.
 
 MNIST-C (Mu and Gilmer 2019) fixes one severity for each of its fifteen corruptions on 28×28 pixels. These are our
 own versions of the same kinds, for images of any size and severities from 0 (nothing) to 5.
@@ -14,12 +14,14 @@ import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw
+from torch import Tensor
 
 from ocra.data.random import integers, random_bits, uniforms
 from ocra.errors import UsageError
 
 Floats = NDArray[np.float64]
 MOST = 5.0
+USUAL_SEVERITY = 3.0
 
 
 class Draws:
@@ -47,15 +49,29 @@ class Draws:
         return np.sqrt(-2 * np.log1p(-one)) * np.cos(2 * np.pi * two)
 
 
+def check_corruption(kind: str | None, severity: float | None = None) -> None:
+    """Refuse a corruption that there is not, or a severity out of range."""
+    if kind is not None and kind not in CORRUPTIONS:
+        raise UsageError(f"There is no corruption '{kind}'; choose one of {', '.join(CORRUPTIONS)}.")
+    if severity is not None and not 0 <= severity <= MOST:
+        raise UsageError(f"The severity of a corruption goes from 0 to {MOST:g}, not {severity}.")
+
+
 def corrupt(image: Floats, kind: str, severity: float, draws: Draws) -> Floats:
     """An image [height, width] in [0, 1] with a corruption of a severity from 0 (none) to 5; the same shape."""
-    if kind not in CORRUPTIONS:
-        raise UsageError(f"There is no corruption '{kind}'; choose one of {', '.join(CORRUPTIONS)}.")
-    if not 0 <= severity <= MOST:
-        raise UsageError(f"The severity of a corruption goes from 0 to {MOST:g}, not {severity}.")
+    check_corruption(kind, severity)
     if severity == 0:
         return image
     return CORRUPTIONS[kind](image, severity / MOST, draws).clip(0, 1)
+
+
+def corrupted(images: Tensor, kind: str, severity: float, seed: int, indices: NDArray[np.integer]) -> Tensor:
+    """Images [batch, channels, height, width] with a corruption, image i as its seed and index say."""
+    changed = np.empty(images.shape, np.float32)
+    for into, image, index in zip(changed, images.double().numpy(), indices.tolist(), strict=True):
+        for channel, plane in enumerate(image):
+            into[channel] = corrupt(plane, kind, severity, Draws(seed, index))
+    return torch.from_numpy(changed)
 
 
 def gaussian(image: Floats, amount: float, draws: Draws) -> Floats:
@@ -124,6 +140,11 @@ def rotate(image: Floats, amount: float, draws: Draws) -> Floats:
 def brightness(image: Floats, amount: float, draws: Draws) -> Floats:
     """Everything lighter by up to 0.8."""
     return image + 0.8 * amount
+
+
+def contrast(image: Floats, amount: float, draws: Draws) -> Floats:
+    """Ink fainter, down to a twentieth."""
+    return image * (1 - 0.95 * amount)
 
 
 def translate(image: Floats, amount: float, draws: Draws) -> Floats:
@@ -219,6 +240,7 @@ CORRUPTIONS: dict[str, Corruption] = {
     **MNIST_C,
     "gaussian": gaussian,
     "blur": blur,
+    "contrast": contrast,
     "pixelation": pixelation,
     "occluders": occluders,
     "salt-and-pepper": impulse_noise,

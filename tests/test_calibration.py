@@ -1,0 +1,150 @@
+"""How sure an answer is: probabilities, unsure, nothing, and what travels with the weights."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+import torch
+from tiny import ink_picture, tiny_model, tiny_weights
+
+import ocra
+from ocra.cli.main import main
+from ocra.config import AnswerRule, Calibration
+from ocra.errors import OcraError
+from ocra.evaluation import fit_probability, halving_threshold
+from ocra.model.deciding import margins
+from ocra.model.trace import Trace
+from ocra.model.weights import ModelInfo, content_hash, load, read_config
+from ocra.prediction import decode
+
+SURE = Calibration(0.1, 0.3, 0.1, 0.3, threshold=0.7, silence=0.2, images=100)
+
+
+def seen(
+    scores: list[float], rule: AnswerRule, calibration: Calibration | None = SURE
+) -> ocra.prediction.Prediction:
+    """What is said of one image with these scores, by a network of as many classes."""
+    model = tiny_model(classes=len(scores))
+    info = replace(ModelInfo.from_dict({}, model.config), answer=rule, calibration=calibration)
+    lengths = torch.zeros(1, 1, len(scores))
+    trace = Trace(
+        torch.tensor([scores]),
+        torch.zeros(1, 1, 36, 36),
+        lengths,
+        winners=torch.zeros(1, 1, dtype=torch.long),
+    )
+    (said,) = decode(trace, replace(model.config, attention=False), info)
+    return said
+
+
+def test_a_fit_finds_the_probabilities_that_made_the_outcomes() -> None:
+    generator = torch.Generator().manual_seed(0)
+    margin = 3 * torch.rand(20_000, generator=generator, dtype=torch.float64)
+    right = torch.rand(20_000, generator=generator, dtype=torch.float64) < torch.sigmoid((margin - 0.8) / 0.4)
+    temperature, offset = fit_probability(margin, right)
+    assert temperature == pytest.approx(0.4, rel=0.05) and offset == pytest.approx(0.8, rel=0.05)
+
+
+def test_a_fit_ends_where_there_is_no_error_or_nothing_else() -> None:
+    for right in (torch.ones(50), torch.zeros(50)):
+        temperature, offset = fit_probability(torch.linspace(0, 1, 50), right)
+        assert 0 < temperature < 1e4 and abs(offset) < 1e6
+
+
+def test_the_threshold_halves_the_error() -> None:
+    sure = torch.linspace(0, 1, 1000)
+    right = (torch.arange(1000) % 7 > 3) | (torch.arange(1000) > 400)
+    threshold = halving_threshold(sure, right.double())
+    kept = sure >= threshold
+    assert (~right[kept]).double().mean() <= (~right).double().mean() / 2
+    assert kept.double().mean() > 0.5
+
+
+def test_a_clear_answer_is_given_and_a_close_one_is_not() -> None:
+    rule = AnswerRule(2, repeats=False)
+    clear, close = seen([1.0, 0.1, 0.9, 0.0], rule), seen([1.0, 0.45, 0.5, 0.0], rule)
+    assert (clear.verdict, clear.answer) == ("answer", "0 2")
+    assert (close.verdict, close.answer, close.text) == ("unsure", "unsure", "0 2")
+    assert clear.confidence is not None and close.confidence is not None
+    assert clear.confidence > 0.95 and close.confidence < 0.5
+    assert close.note == "this network always names 2: it is sure of 0 alone"
+
+
+def test_a_network_that_always_names_two_sees_nothing_where_all_is_silent() -> None:
+    said = seen([0.15, 0.01, 0.02, 0.0], AnswerRule(2))
+    assert (said.answer, said.objects) == ("nothing", ())
+
+
+def test_a_network_that_counts_is_unsure_between_two_counts() -> None:
+    count = replace(SURE, offset=0.2, object_offset=0.2)
+    assert seen([1.02, 0.0, 0.05, 0.0], AnswerRule(None), count).answer == "0"
+    assert seen([1.48, 0.0, 0.05, 0.0], AnswerRule(None), count).answer == "unsure"
+    assert seen([0.02, 0.0, 0.05, 0.0], AnswerRule(None), count).answer == "nothing"
+    assert seen([0.48, 0.0, 0.05, 0.0], AnswerRule(None), count).answer == "unsure"
+
+
+def test_without_a_calibration_confidence_says_so() -> None:
+    said = seen([1.0, 0.45, 0.5, 0.0], AnswerRule(2), None)
+    assert said.verdict == "answer" and said.confidence is None
+    assert said.to_dict()["calibrated"] is False and said.to_dict()["confidence"] is None
+
+
+def test_the_margin_of_a_sequence_is_that_of_its_least_clear_digit() -> None:
+    readout = torch.tensor([[[0.9, 0.1, 0.0], [0.5, 0.4, 0.0]]])
+    each, whole = margins(torch.zeros(1, 3), readout, AnswerRule(None))
+    assert whole.item() == pytest.approx(0.1) and each.tolist()[0] == pytest.approx([0.8, 0.1])
+
+
+def test_calibrate_keeps_what_it_found_beside_the_same_weights(tmp_path: Path, capsys) -> None:
+    folder = tiny_weights(tmp_path / "weights")
+    before = content_hash(folder)
+    assert main(["calibrate", str(folder), "--images", "256"]) == 0
+    assert "256 validation images" in capsys.readouterr().out
+    info = read_config(folder)[1]
+    assert info.calibration is not None and info.calibration.images == 256 and info.name == "tiny"
+    assert content_hash(folder) == before
+    assert ModelInfo.from_dict(info.to_dict(), load(folder).config) == info
+
+
+def test_an_evaluation_tells_coverage_and_reliability() -> None:
+    task = ocra.MultiMNIST(split="test", digits="glyphs")
+    model = tiny_model()
+    assert "calibration" not in ocra.evaluate(model, task, images=128).details
+    model.info = replace(
+        model.info, calibration=ocra.calibrate(model, "multimnist", images=256, digits="glyphs")
+    )
+    found = ocra.evaluate(model, task, images=300, trials=True)
+    told = found.details["calibration"]
+    assert sum(n for n, _, _ in told["reliability"]) == 300
+    assert 0 <= told["coverage"] <= 1 and 0 <= told["error_if_sure"] <= 1
+    sure = [trial for trial in found.trials if trial.confidence >= told["threshold"]]
+    assert len(sure) / 300 == pytest.approx(told["coverage"])
+
+
+def test_predict_says_how_sure_it_is(tmp_path: Path, capsys) -> None:
+    folder = tiny_weights(tmp_path / "weights")
+    ink_picture().save(tmp_path / "photo.png")
+    config = json.loads((folder / "config.json").read_text())
+    config["calibration"] = asdict(replace(SURE, threshold=1.0))
+    (folder / "config.json").write_text(json.dumps(config))
+    assert main(["predict", str(tmp_path / "photo.png"), "--weights", str(folder)]) == 0
+    assert "unsure, perhaps" in capsys.readouterr().out
+    assert main(["predict", str(tmp_path / "photo.png"), "--weights", str(folder), "--json"]) == 0
+    line = json.loads(capsys.readouterr().out)
+    assert line["answer"] == "unsure" and 0 <= line["confidence"] <= 1 and line["calibrated"] is True
+
+
+def test_a_calibration_that_cannot_be_one_is_refused(tmp_path: Path) -> None:
+    folder = tiny_weights(tmp_path / "weights")
+    config = json.loads((folder / "config.json").read_text())
+    for broken in (
+        {"temperature": 1},
+        {**asdict(SURE), "temperature": 0},
+        {**asdict(SURE), "offset": "large"},
+    ):
+        (folder / "config.json").write_text(json.dumps({**config, "calibration": broken}))
+        with pytest.raises(OcraError, match="calibration"):
+            load(folder)
