@@ -160,6 +160,16 @@ def test_server_that_does_not_answer_is_said(visit):
     visitor.errors.clear()  # the browser's own word on the request that failed
 
 
+def test_action_that_cannot_be_sent_is_said(visit):
+    visitor = visit()
+    page = visitor.page
+    page.get_by_role("tab", name="Test image").click()
+    page.route("**/queue/join**", lambda route: route.abort())
+    page.get_by_role("button", name="Next").first.click()
+    page.locator(".silence", has_text="stopped").wait_for()
+    visitor.errors.clear()  # the browser's own word on the request that failed
+
+
 def test_a_broken_file_gives_one_sentence_and_a_good_one_its_preparation(visit, server, tmp_path):
     visitor = visit()
     broken = tmp_path / "notes.png"

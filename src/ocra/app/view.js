@@ -3,6 +3,7 @@
 const PAUSE = 900; // milliseconds between glimpses
 const SHADE = 400; // pixels of the image that are darkened around a window
 const PATIENCE = 3000; // milliseconds after which a server that is silent is asked
+const STOPPED = "The server does not answer: it was stopped, or cannot be reached. Reload the page once it is there again.";
 const REST = 250; // milliseconds after the last key
 const still = window.matchMedia("(prefers-reduced-motion: reduce)");
 let step = 0; // from 0
@@ -154,15 +155,28 @@ function send() {
 async function askServer() {
   if (!view() || answered()) return;
   const there = await fetch(document.baseURI, { method: "HEAD" }).catch(() => null);
-  say(there ? "The server is busy; it will answer in a moment." : "The server does not answer: it was stopped, or cannot be reached.");
+  say(there ? "The server is busy; it will answer in a moment." : STOPPED);
   doubt = setTimeout(askServer, PATIENCE);
 }
 
 function say(sentence) {
   const place = one(".silence");
+  if (!place) return;
   place.hidden = !sentence;
   place.textContent = sentence;
 }
+
+// Every action begins with this request of Gradio's, which itself says nothing where nobody answers.
+const request = window.fetch;
+window.fetch = async (...parts) => {
+  const action = String(parts[0]?.url ?? parts[0]).includes("/queue/join");
+  try {
+    return await request(...parts);
+  } catch (error) {
+    if (action) say(STOPPED);
+    throw error;
+  }
+};
 
 // Taking it away
 
@@ -220,7 +234,7 @@ async function save(button) {
     link.click();
     setTimeout(() => URL.revokeObjectURL(link.href), 60000);
   } catch {
-    say("The server does not answer: it was stopped, or cannot be reached.");
+    say(STOPPED);
   } finally {
     button.removeAttribute("aria-busy");
   }
