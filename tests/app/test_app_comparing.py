@@ -98,8 +98,8 @@ def test_another_model_brings_its_companion_unless_two_are_being_compared(models
     from ocra.app import page
 
     actions = page.Page(Studio(models))
-    assert actions.other_model(Session(), "five", 3, False, "clutter", 3)[9] == "three"
-    assert actions.other_model(Session(), "five", 3, True, "clutter", 3)[9] == page.gr.skip()
+    assert actions.other_model(Session(), "five", 3, False, "clutter", 3)[10] == "three"
+    assert actions.other_model(Session(), "five", 3, True, "clutter", 3)[10] == page.gr.skip()
 
 
 @pytest.mark.needs("gradio")

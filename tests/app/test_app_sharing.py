@@ -3,6 +3,7 @@
 import contextlib
 import csv
 import io
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -153,6 +154,21 @@ def test_scenes_keep_their_digits_while_they_are_laid_out_otherwise(models, imag
     assert taken[2].exact.sum() < 0.8 * taken[1].exact.sum()
 
 
+def test_trials_are_counted_once_for_each_condition(models):
+    studio = Studio(models)
+    session = Session()
+    for number, overlap in ((1, 0.5), (2, 0.5), (1, 0.5), (1, 0.8)):
+        result = studio.test(session, SceneRequest(number, overlap=overlap), CHOICE)
+        session = (wait_for(studio, result.session) if result.session.waiting else result).session
+    assert [condition for condition, _, _ in session.trials] == ["three, overlap 0.5"] * 2 + [
+        "three, overlap 0.8"
+    ]
+    lesion = studio.again(session, replace(CHOICE, silenced=("3",), glimpses=2))
+    assert "three, 2 glimpses, without capsule 3, overlap 0.8</th>" in lesion.tally
+    forced = studio.force(lesion.session, [{"step": 0, "x": 9, "y": 9, "width": 9}], CHOICE)
+    assert forced.session.trials == lesion.session.trials and forced.tally is None
+
+
 @pytest.mark.parametrize(
     "wrong", [{"overlap": 7}, {"clutter": 1e9}, {"contrast": "x"}, {"noise": "?", "severity": 1}]
 )
@@ -271,6 +287,8 @@ def test_scene_is_laid_out_and_experiments_are_run_by_hand(visit):
     contrast.fill("0.3")
     contrast.press("Tab")
     page.wait_for_function("old => document.querySelector('.image').getAttribute('href') !== old", arg=before)
+    assert page.locator(".ocra-tally tr").count() == 2
+    assert "contrast 0.3" in visitor.text(".ocra-tally tr")
     assert "scene=1" in page.url and "contrast=0.3" in page.url
     stage = page.locator(".stage").bounding_box()
     page.get_by_role("button", name="Experiment").click()

@@ -66,7 +66,9 @@ class Page:
                     self._add_controls(first)
                     self._add_experiment(first)
             gr.HTML(FOOTER, apply_default_css=False)
-            self._wire(session, [session, self.view, message, self.timer, self.number, self.trial])
+            self._wire(
+                session, [session, self.view, message, self.timer, self.number, self.trial, self.tally]
+            )
 
     def _add_sources(self, model: Network) -> None:
         """The four ways to an image. Gradio finds the events of our scripts when the program runs, hence Any."""
@@ -100,6 +102,7 @@ class Page:
         with gr.Row(elem_classes="ocra-pair"):
             self.other_digits = gr.Button("Other digits", variant="primary", min_width=0)
             self.next_trial = gr.Button("Next", min_width=0)
+        self.tally = gr.HTML("", elem_id="ocra-tally", apply_default_css=False)
 
     def _add_controls(self, first: Network) -> None:
         """Which model, how many glimpses, and what to compare it with."""
@@ -334,12 +337,12 @@ def _silenced(model: Network, chosen: Sequence[str] = ()) -> gr.Dropdown:
 
 
 def _outputs(result: Result, *more: Any) -> tuple[Any, ...]:
-    """What Gradio is told of a result: session, view, notice, timer, number, trial, and more controls."""
+    """What Gradio is told of a result: session, view, notice, timer, number, trial, tally, and more controls."""
     scene = isinstance(result.session.asked, SceneRequest)
     numbers = (None, result.number) if scene else (result.number, None)
-    kept = [gr.skip() if value is None else value for value in (result.view, result.notice, *numbers)]
-    view, notice, number, trial = kept
-    return result.session, view, notice, gr.Timer(active=result.session.waiting), number, trial, *more
+    values = (result.view, result.notice, *numbers, result.tally)
+    view, notice, *rest = (gr.skip() if value is None else value for value in values)
+    return result.session, view, notice, gr.Timer(active=result.session.waiting), *rest, *more
 
 
 def style() -> str:

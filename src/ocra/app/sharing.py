@@ -309,6 +309,19 @@ def to_file(look: Look, subject: Subject, what: str) -> tuple[str, bytes]:
         return name, Path(path).read_bytes()
 
 
+def condition(look: Look, scene: SceneRequest) -> str:
+    """What was shown and done to a model in a trial, but for the digits: trials with the same words belong together."""
+    words = [look.name]
+    if look.manner.glimpses != look.config.glimpses:
+        words.append(f"{look.manner.glimpses} glimpses")
+    words += [f"stops at {look.manner.until:g}"] if look.manner.until else []
+    words += [word for word in in_short(look) if " after " not in word]
+    words += [f"overlap {scene.overlap:g}"] if scene.overlap is not None else []
+    words += [f"{scene.clutter:g} distractors"] if scene.clutter else []
+    words += [f"contrast {scene.contrast:g}"] if scene.contrast != 1 else []
+    return ", ".join([*words, f"{scene.noise} {scene.severity:g}"] if scene.severity else words)
+
+
 def in_short(look: Look) -> list[str]:
     """What was done to a model, in a few words each."""
     parts = parts_of(look.model)

@@ -12,7 +12,7 @@ from threading import Lock
 from typing import Concatenate, ParamSpec
 
 from ocra.app.looking import Choice, Force, Look, look
-from ocra.app.sharing import Opened, from_query, in_short, to_file, to_python, to_query
+from ocra.app.sharing import Opened, condition, from_query, in_short, to_file, to_python, to_query
 from ocra.app.subjects import (
     PATIENCE,
     Reading,
@@ -24,13 +24,15 @@ from ocra.app.subjects import (
     from_upload,
 )
 from ocra.app.uploads import Uploads
-from ocra.app.view import empty, notice, render
+from ocra.app.view import empty, notice, render, tally
 from ocra.errors import OcraError
 from ocra.model.network import Network
+from ocra.viz.record import same
 
 P = ParamSpec("P")
 MOST_KEPT = 200
 """Visitors whose last view can be saved to a file."""
+MOST_TRIALS = 2000
 MOST_DRAWING = 4
 """Figures and animations that may wait to be drawn, one after the other."""
 NOTHING = "Draw something, upload an image or take a test image: here the model will look at it."
@@ -50,6 +52,8 @@ class Session:
     """Windows to be forced once the image that is waited for is there."""
     warning: str = ""
     """What an address asked for in vain, said until something else is done."""
+    trials: tuple[tuple[str, int, bool], ...] = ()
+    """Scenes that were shown: the condition, a number for the scene, and whether the answer was right."""
     token: str = field(default_factory=lambda: secrets.token_urlsafe(16))
     """By which files of what is shown can be had."""
     waiting: bool = False
@@ -69,6 +73,8 @@ class Result:
     notice: str | None = None
     number: int | None = None
     """Of the test image or scene."""
+    tally: str | None = None
+    """How many trials of each condition were right."""
 
 
 Act = Callable[Concatenate["Studio", Session, P], Result]
@@ -90,6 +96,21 @@ def _guarded(act: Act[P]) -> Act[P]:
         return Result(session, notice=notice(sentence, "error"))
 
     return guarded
+
+
+def _counted(
+    trials: tuple[tuple[str, int, bool], ...], looks: Sequence[Look], subject: Subject
+) -> tuple[tuple[str, int, bool], ...]:
+    """The trials with those of a scene that was shown; where the gaze was moved by hand it is none."""
+    scene = subject.origin
+    if not isinstance(scene, SceneRequest) or any(seen.forced for seen in looks):
+        return trials
+    found = {(name, number): right for name, number, right in trials}
+    for seen in looks:
+        labels = [found.label for found in seen.answers[-1]]
+        number = hash((int(scene.seed), int(scene.number or 0)))
+        found.setdefault((condition(seen, scene), number), same(labels, subject.truth, False))
+    return tuple((*key, right) for key, right in found.items())[-MOST_TRIALS:]
 
 
 class Studio:
@@ -141,9 +162,10 @@ class Studio:
             changes=[in_short(seen) for seen in looks],
         )
         said = " ".join(filter(None, [session.warning, subject.note]))
-        return Result(
-            replace(session, warning=""), view, notice(said, "error" if session.warning else "note")
-        )
+        message = notice(said, "error" if session.warning else "note")
+        counted = _counted(session.trials, looks, subject)
+        known = replace(session, warning="", trials=counted)
+        return Result(known, view, message, tally=tally(counted) if counted != session.trials else None)
 
     def _looks(self, subject: Subject, choice: Choice, forced: Sequence[Force]) -> list[Look]:
         """A pass for each column."""

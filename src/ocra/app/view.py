@@ -25,6 +25,7 @@ from ocra.viz.record import in_words, same
 MARGIN = 0.1
 """Room around the image, as a share of its longer side, where windows may reach beyond it."""
 MOST_ROWS = 14
+MOST_CONDITIONS = 6
 WEAK = 0.2
 """A winner shorter than this hardly says that it has seen anything."""
 UNSURE = 0.55
@@ -99,6 +100,18 @@ def notice(message: str, kind: str = "note") -> str:
     """One sentence below the tabs; empty for none. kind: note or error."""
     role = "alert" if kind == "error" else "status"
     return f'<p class="ocra-notice {kind}" role="{role}">{escape(message)}</p>' if message else ""
+
+
+def tally(trials: Sequence[tuple[str, int, bool]]) -> str:
+    """A table of the conditions that were tried, the last ones first: how many of their trials were right."""
+    answers: dict[str, list[bool]] = {}
+    for condition, _, right in trials:
+        answers[condition] = [*answers.pop(condition, []), right]
+    rows = "".join(
+        f"<tr><th scope='row'>{escape(condition)}</th><td>{sum(rights)} of {len(rights)}</td></tr>"
+        for condition, rights in list(answers.items())[: -MOST_CONDITIONS - 1 : -1]
+    )
+    return f'<table class="ocra-tally"><caption>Right so far</caption>{rows}</table>' if rows else ""
 
 
 def _article(look: Look, subject: Subject, code: str, changes: Sequence[str]) -> str:
