@@ -18,6 +18,8 @@ COVARIANCE_EVERY = 8
 """Steps between two updates of the covariance of the gradients' columns."""
 ROOT_EVERY = 40
 """Steps between two inverse roots of it; at first each update is followed by one."""
+COLUMNS = 128
+"""Columns of the covariance that are made at a time: fewer leave out more of its upper triangle."""
 DIRECTION_EVERY = 2
 """Steps taken in one direction: the momentum hardly turns between two, and its product with the root is dear."""
 MOST_COLUMNS = 2048
@@ -75,7 +77,10 @@ class Shampoo(torch.optim.Optimizer):
         momentum.lerp_(gradient, 1 - group["momentum"])
         if step % COVARIANCE_EVERY == 0:
             decay = min(group["decay"], 1 - 1 / (1 + step // COVARIANCE_EVERY))
-            covariance.mul_(decay).addmm_(momentum.T, momentum, alpha=1 - decay)
+            covariance.mul_(decay)
+            for start in range(0, len(covariance), COLUMNS):  # its upper triangle is not needed
+                block = covariance[start:, start : start + COLUMNS]
+                block.addmm_(momentum[:, start:].T, momentum[:, start : start + COLUMNS], alpha=1 - decay)
             if step % ROOT_EVERY == 0 or step < ROOT_EVERY:
                 state["root"].copy_(inverse_root(covariance, group["floor"]))
         if step % DIRECTION_EVERY == 0:
@@ -88,7 +93,10 @@ class Shampoo(torch.optim.Optimizer):
 
 
 def inverse_root(covariance: Tensor, floor: float) -> Tensor:
-    """C^(-1/2) of a symmetric matrix C [n, n]; directions that are hardly seen count as a little seen."""
+    """C^(-1/2) of a symmetric matrix C [n, n], given by its lower triangle.
+
+    Directions that are hardly seen count as a little seen.
+    """
     values, vectors = torch.linalg.eigh(covariance)
     bounded = values.clamp(min=floor * float(values[-1].clamp(min=1e-30)))
     return (vectors * bounded.rsqrt()) @ vectors.T
@@ -166,16 +174,19 @@ class FlatParameters:
         return {name: value for name, value in self.parameters.items() if self.owner[name] == self.group.rank}
 
     def reduce(self) -> float:
-        """Add up the gradients of the own slice over all processes; returns the norm of the whole gradient."""
+        """Add up the gradients of the own slice over all processes; returns the norm of the whole gradient.
+
+        All backward passes must be made: an `all_reduce` of anything else after them sees to that.
+        """
         own = self.gradient[self.own]
         if self.shared:
-            self.group.barrier()  # all backward passes are made
             for rank, row in enumerate(self._gradients):
                 if rank != self.group.rank:
                     own += row[self.own]
         elif self.group.size > 1:
             self.gradient.copy_(self.group.all_reduce(self.gradient))
-        return float(self.group.all_reduce(own.double().square().sum()[None]).sqrt())
+        # In one pass: copies as large as the gradient are new memory at every step, and cost more than all the rest.
+        return float(self.group.all_reduce(torch.dot(own, own).double()[None]).sqrt())
 
     def make_bf16_copy(self) -> dict[str, Tensor]:
         """Keep a bfloat16 copy of the values from now on; its views by the parameters' names."""
