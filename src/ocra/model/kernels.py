@@ -71,22 +71,45 @@ class Matrices(NamedTuple):
         return Matrices(*(None if matrix is None else change(matrix) for matrix in self))  # type: ignore[arg-type]
 
 
-def convolve_and_pool(images: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+def convolve_and_pool(images: Tensor, weight: Tensor, bias: Tensor, bf16: bool = False) -> Tensor:
     """relu(max_pool(conv(images))): [batch, filters, height // 2, width // 2].
 
-    images [batch, channels, height, width], weight [filters, channels, 5, 5], bias [filters].
+    images [batch, channels, height, width], weight [filters, channels, 5, 5], bias [filters]. bf16: make the
+    gradients in bfloat16. The maps themselves are too small a part of the work for what rounding them does to the rest.
     """
-    plain = torch.is_autocast_enabled(images.device.type) or _exporting()
-    if images.device.type != "cpu" or not torch.is_grad_enabled() or plain:
+    if images.device.type != "cpu" or torch.is_autocast_enabled(images.device.type) or _exporting():
         return F.relu(F.max_pool2d(F.conv2d(images, weight, bias, padding=PAD), 2))
     batch, channels, height, width = images.shape
     fields = _fields(images.to(weight.dtype).contiguous())
-    # The kernel at the four places it has in a field: [4 · filters, channels · 36].
+    # The kernel at the four places it has in a field: [channels · 36, 4 · filters]. Its gradient takes a third less
+    # time where these are rows, not columns.
     places = [F.pad(weight, (x, 1 - x, y, 1 - y)) for y in (0, 1) for x in (0, 1)]
-    kernels = torch.stack(places).view(-1, channels * FIELD**2)
-    outputs = (fields @ kernels.t()).unflatten(1, (4, len(weight)))
-    maps = relu((outputs * _first_largest(outputs.detach())).sum(1) + bias)
+    kernels = torch.stack(places).view(-1, channels * FIELD**2).t().contiguous()
+    product = _GradientsInBf16.apply(fields, kernels) if bf16 else fields @ kernels
+    outputs = product.unflatten(1, (4, len(weight)))
+    if torch.is_grad_enabled():
+        largest = (outputs * _first_largest(outputs.detach())).sum(1)
+    else:
+        above, below = outputs.unflatten(1, (2, 2)).unbind(1)
+        largest = torch.maximum(above, below)
+        largest = torch.maximum(*largest.unbind(1))
+    maps = relu(largest + bias)
     return maps.view(batch, height // 2, width // 2, len(weight)).permute(0, 3, 1, 2)
+
+
+class _GradientsInBf16(torch.autograd.Function):
+    """left [m, k] times right [k, n], with gradients that are made in bfloat16; first derivatives only."""
+
+    @staticmethod
+    def forward(ctx: Any, left: Tensor, right: Tensor) -> Tensor:
+        ctx.save_for_backward(left.bfloat16(), right.bfloat16())
+        return left @ right
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
+        left, right = ctx.saved_tensors
+        low = gradient.bfloat16()
+        return (low @ right.t()).float(), (left.t() @ low).float()
 
 
 def _first_largest(outputs: Tensor) -> Tensor:

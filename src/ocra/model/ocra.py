@@ -276,8 +276,7 @@ class OCRA(Network, kind="ocra"):
     def _convolve(self, glimpse: Tensor) -> Tensor:
         """Two convolutions with pooling: [batch, features], channel by channel as in the paper."""
         assert self.convolution1.bias is not None
-        # In float32 always: where to look is learnt from small differences in the gradient of the glimpse.
-        maps = convolve_and_pool(glimpse, self.convolution1.weight, self.convolution1.bias)
+        maps = convolve_and_pool(glimpse, self.convolution1.weight, self.convolution1.bias, self._in_bf16)
         if self._in_bf16:
             second = self.convolution2
             assert second.bias is not None
