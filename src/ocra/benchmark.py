@@ -6,6 +6,7 @@ import json
 import math
 import os
 import resource
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -32,13 +33,17 @@ from ocra.model.reference import reference_pass
 from ocra.presets import preset
 from ocra.training.distributed import Group
 from ocra.training.logging import Reporter
+from ocra.training.optim import ROOT_EVERY
+from ocra.training.run import choose_precision
 from ocra.training.trainer import Trainer
 
 MAIN_PRESETS = ("multimnist-3", "multimnist-10", "cluttered-5", "svhn-12")
 MODES = ("train", "inference")
-FORMULA = "share of peak = 2 · multiply-adds · (3 if training else 1) · images/s / GEMM FLOP/s"
+FORMULA = "share of peak = 2 · multiply-adds · (3 if training else 1) · images/s / GEMM FLOP/s in the same precision"
 PLAIN_SECONDS = 4.0  # the baseline needs no compiler and varies little
-GEMM_SIZE, GEMM_SECONDS = 1024, 1.0
+ROUNDS = 5
+"""The matrix product is timed this often between the steps: the speed of a shared machine changes by the minute."""
+GEMM_SIZE, GEMM_SECONDS = 1024, 0.4
 WORKER = "from ocra.benchmark import work; work()"
 
 
@@ -54,7 +59,7 @@ class Row:
     processes: int
     images_per_second: float
     share_of_peak: float
-    """Of the float32 matrix-product speed of as many processes at the same time."""
+    """Of the speed of matrix products of the same precision in as many processes, timed between the steps."""
     times_plain: float | None
     """Against the paper's pseudocode written plainly: one process, a thread for each core, the same batch."""
     peak_memory_mb: float
@@ -62,6 +67,7 @@ class Row:
     first_step_seconds: float
     """Compilation, or its cached result, and one step."""
     gemm_gflops: float
+    """Of these products, all processes together."""
     parts: dict[str, float] = field(default_factory=dict)
     """Share of the training step that each of its parts takes."""
 
@@ -93,7 +99,10 @@ def measure_all(
     plain: bool = True,
     progress: Callable[[str], None] = lambda line: None,
 ) -> list[Row]:
-    """Measure presets in modes; with `plain` also against the pseudocode."""
+    """Measure presets in modes; with `plain` also against the pseudocode.
+
+    precision: fp32, bf16, auto (bf16 where it is faster, as in a run) or both (fp32, then bf16 where it is faster).
+    """
     if not 0 < seconds < math.inf:
         raise UsageError(f"--seconds must be a number above 0, not {seconds:g}.")
     if processes < 0:
@@ -107,26 +116,41 @@ def measure_all(
     experiments = [preset(name) for name in presets]  # all names are checked before anything is measured
     rows = []
     for experiment in experiments:
-        run = replace(experiment.run, precision=precision, compile=compile)  # type: ignore[arg-type]
+        supported = experiment.model.network.supports_bf16
+        wanted = ("fp32", "auto") if precision == "both" else (precision,)
+        chosen = dict.fromkeys(choose_precision(each, "cpu", supported) for each in wanted)
         for mode in modes:
             progress(f"{experiment.name}, {mode}")
-            rows.append(measure(replace(experiment, run=run), mode, batch_size, count, seconds, plain))
+            # The pseudocode is OCRA's.
+            compared = plain and isinstance(experiment.model, ModelConfig)
+            baseline = plain_speed(experiment, mode, batch_size, seconds) if compared else None
+            for each in chosen:
+                run = replace(experiment.run, precision=each, compile=compile)
+                rows.append(measure(replace(experiment, run=run), mode, batch_size, count, seconds, baseline))
     return rows
 
 
+def plain_speed(experiment: Experiment, mode: str, batch_size: int, seconds: float) -> float:
+    """Images per second of the paper's pseudocode written plainly: one process, a thread for each core."""
+    settings = offline(experiment, batch_size).to_dict()
+    job = Job(settings, mode, batch_size, min(seconds, PLAIN_SECONDS), plain=True, threads=cores())
+    (result,) = run_jobs([job])
+    return float(result["images"] / result["seconds"])
+
+
 def measure(
-    experiment: Experiment, mode: str, batch_size: int, processes: int, seconds: float, plain: bool
+    experiment: Experiment,
+    mode: str,
+    batch_size: int,
+    processes: int,
+    seconds: float,
+    baseline: float | None,
 ) -> Row:
-    """Measure one experiment in one mode."""
+    """Measure one experiment in one mode; baseline: images per second of the pseudocode."""
     job = Job(offline(experiment, batch_size).to_dict(), mode, batch_size, seconds, size=processes)
     results = run_jobs([replace(job, rank=rank) for rank in range(processes)])
     speed = sum(result["images"] / result["seconds"] for result in results)
     gemm = sum(result["gemm_gflops"] for result in results)
-    ratio = None
-    if plain and isinstance(experiment.model, ModelConfig):  # the pseudocode is OCRA's
-        alone = replace(job, plain=True, threads=cores(), size=1, seconds=min(seconds, PLAIN_SECONDS))
-        (result,) = run_jobs([alone])
-        ratio = speed * result["seconds"] / result["images"]
     operations = multiply_adds(experiment.model) * (3 if mode == "train" else 1)
     return Row(
         preset=experiment.name,
@@ -136,7 +160,7 @@ def measure(
         processes=processes,
         images_per_second=speed,
         share_of_peak=2 * operations * speed / (gemm * 1e9),
-        times_plain=ratio,
+        times_plain=None if baseline is None else speed / baseline,
         peak_memory_mb=max(result["peak_memory_mb"] for result in results),
         first_step_seconds=max(result["first_step_seconds"] for result in results),
         gemm_gflops=gemm,
@@ -193,19 +217,23 @@ def work() -> None:
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo0" if sys.platform == "darwin" else "lo")
         dist.init_process_group("gloo", init_method=f"file://{job.store}", rank=job.rank, world_size=job.size)
     group = Group(job.rank, job.size)
-    gemm_before = _gemm_gflops(group)
     step, parts = _step(job, group)
     before = time.monotonic()
     step()
     first = time.monotonic() - before
     step()
-    steps, seconds = _repeat(step, job, group, parts)
-    gemm_after = _gemm_gflops(group)  # the speed of a shared machine changes from minute to minute
+    parts.clear()
+    durations: list[float] = []
+    speeds = [_gemm_gflops(job, group)]
+    for _ in range(ROUNDS):
+        durations += _repeat(step, job, group)
+        speeds.append(_gemm_gflops(job, group))
     found = {
-        "images": steps * job.batch_size // job.size,
-        "seconds": seconds,
+        "images": len(durations) * job.batch_size // job.size,
+        "seconds": sum(durations),
+        "median_step_seconds": statistics.median(durations),
         "first_step_seconds": first,
-        "gemm_gflops": (gemm_before + gemm_after) / 2,
+        "gemm_gflops": statistics.median(speeds),
         "peak_memory_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
         "parts": {name: round(value / sum(parts.values()), 4) for name, value in parts.items()},
     }
@@ -214,9 +242,10 @@ def work() -> None:
         group.barrier()
 
 
-def _gemm_gflops(group: Group) -> float:
+def _gemm_gflops(job: Job, group: Group) -> float:
     """What this process gets out of a square matrix product while the others do the same."""
-    left, right = torch.randn(GEMM_SIZE, GEMM_SIZE), torch.randn(GEMM_SIZE, GEMM_SIZE)
+    low = job.experiment["run"]["precision"] == "bf16" and not job.plain
+    left, right = torch.randn(2, GEMM_SIZE, GEMM_SIZE).to(torch.bfloat16 if low else torch.float32)
     left @ right
     group.barrier()
     start, count = time.monotonic(), 0
@@ -231,12 +260,17 @@ def _step(job: Job, group: Group) -> tuple[Callable[[], object], dict[str, float
     experiment = Experiment.from_dict(job.experiment)
     if job.mode == "train" and not job.plain:
         trainer = Trainer(experiment, group, None, Reporter(None))
+        if shampoo := trainer.optimisers.named.get("shampoo"):
+            for state in shampoo.state.values():  # as in the length of a run: the first steps make more roots
+                state["step"].fill_(ROOT_EVERY)
         return trainer.step, trainer.timer.seconds
     batch = make_task(experiment.task, "train").batch(np.arange(job.batch_size // job.size))
     torch.manual_seed(0)
     model = experiment.model.network(experiment.model)
     if job.mode == "inference":
         model.eval()
+        if experiment.run.precision == "bf16" and not job.plain:
+            model.use_bf16()
         if experiment.run.compile and not job.plain:
             model.compile_step()
         return torch.inference_mode()(
@@ -254,18 +288,17 @@ def _step(job: Job, group: Group) -> tuple[Callable[[], object], dict[str, float
     return plain_step, {}
 
 
-def _repeat(step: Callable[[], object], job: Job, group: Group, parts: dict[str, float]) -> tuple[int, float]:
-    """Repeat a step for the time asked for; processes that train together stop after the same step."""
+def _repeat(step: Callable[[], object], job: Job, group: Group) -> list[float]:
+    """Seconds of each step of one round; processes that train together stop after the same step."""
     group.barrier()
-    parts.clear()
-    start, count = time.monotonic(), 0
+    durations: list[float] = []
     while True:
+        start = time.monotonic()
         step()
-        count += 1
-        elapsed = time.monotonic() - start
-        late = torch.tensor([float(elapsed > job.seconds)])
+        durations.append(time.monotonic() - start)
+        late = torch.tensor([float(sum(durations) > job.seconds / ROUNDS)])
         if group.broadcast(late) if job.mode == "train" else late:
-            return count, elapsed
+            return durations
 
 
 @dataclass(frozen=True)
@@ -325,13 +358,15 @@ def measure_data(seconds: float = 1.0, batch_size: int = 128) -> dict[str, float
 
 
 def measure_scaling(seconds: float = 2.0) -> dict[str, list[tuple[int, float]]]:
-    """Milliseconds of a training step, uncompiled in one process, against glimpses, batch and image area."""
+    """Milliseconds of a training step, the median, against glimpses, batch, image area and processes; uncompiled."""
     base, cluttered = preset("multimnist-3"), preset("cluttered-5")
 
-    def step_time(experiment: Experiment, batch_size: int) -> float:
-        experiment = replace(experiment, run=replace(experiment.run, compile=False))
-        (result,) = run_jobs([Job(offline(experiment, batch_size).to_dict(), "train", batch_size, seconds)])
-        return 1000 * result["seconds"] / (result["images"] / batch_size)
+    def step_time(experiment: Experiment, batch_size: int, processes: int = 1) -> float:
+        run = replace(experiment.run, compile=False, precision="fp32")
+        settings = offline(replace(experiment, run=run), batch_size).to_dict()
+        job = Job(settings, "train", batch_size, seconds, size=processes)
+        result, *_ = run_jobs([replace(job, rank=rank) for rank in range(processes)])
+        return float(1000 * result["median_step_seconds"])
 
     def looking(glimpses: int) -> Experiment:
         return replace(base, model=replace(base.model, glimpses=glimpses))  # type: ignore[call-arg]
@@ -340,10 +375,12 @@ def measure_scaling(seconds: float = 2.0) -> dict[str, list[tuple[int, float]]]:
         model = replace(cluttered.model, height=side, width=side)
         return replace(cluttered, model=model, task=replace(cluttered.task, size=side))  # type: ignore[call-arg]
 
+    counts = [2**power for power in range(cores().bit_length())]
     return {
         "glimpses": [(n, step_time(looking(n), 64)) for n in (2, 4, 8)],
         "batch": [(n, step_time(base, n)) for n in (32, 64, 128)],
         "pixels": [(side * side, step_time(sized(side), 32)) for side in (50, 100, 150)],
+        "processes": [(n, step_time(base, 128, n)) for n in counts if n <= cores() and 128 % n == 0],
     }
 
 

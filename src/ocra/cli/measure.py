@@ -172,7 +172,7 @@ def bench(
     seconds: float = 10.0,
     batch_size: int = 128,
     processes: int = 0,
-    precision: Literal["fp32", "bf16"] = "fp32",
+    precision: Literal["auto", "fp32", "bf16", "both"] = "fp32",
     compile: bool = True,
     plain: bool = True,
     scaling: bool = False,
@@ -181,7 +181,8 @@ def bench(
     """Measure speed and memory on this machine.
 
     The trainer's own step is timed, with data, optimisers and averages, and what each part of it costs.
-    Each figure stands beside the speed of a plain matrix product, timed before and after in the same processes.
+    Each figure stands beside the speed of a plain matrix product of the same precision, timed between the steps in
+    the same processes.
 
     Example: ocra bench --preset multimnist-3 --mode train --seconds 5
 
@@ -191,10 +192,10 @@ def bench(
         seconds: Time for each measurement, after a warm-up.
         batch_size: Images in one step, over all processes together.
         processes: Processes with one thread each. 0: one for each core.
-        precision: Arithmetic of the large products.
+        precision: Arithmetic of the large products. auto: bfloat16 where it is faster. both: one row for each.
         compile: Compile the glimpse step.
         plain: Also measure the paper's pseudocode, written plainly, for comparison.
-        scaling: Also show how time grows with glimpses, batch and image area.
+        scaling: Also show how time grows with glimpses, batch and image area, and falls with processes.
         as_json: Print one JSON object in place of the tables.
     """
     rows = benchmark.measure_all(
@@ -206,7 +207,7 @@ def bench(
     growth = benchmark.measure_scaling() if scaling else {}
     if as_json:
         result = {
-            "gemm_gflops": sum(row.gemm_gflops for row in rows) / len(rows), "formula": benchmark.FORMULA,
+            "formula": benchmark.FORMULA,
             "rows": [asdict(row) for row in rows], "data_images_per_second": data, "scaling_step_ms": growth,
         }  # fmt: skip
         print(json.dumps(result, indent=2))
@@ -229,7 +230,7 @@ def bench(
     for row in rows:
         if row.parts:
             shares = ", ".join(f"{name} {share:.0%}" for name, share in row.parts.items())
-            print(f"{row.preset}, a training step: {shares}")
+            print(f"{row.preset}, a training step in {row.precision}: {shares}")
     for name, speed in data.items():
         print(f"making {name} images on one core: {speed:,.0f} images/s")
     for name, points in growth.items():

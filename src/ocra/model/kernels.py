@@ -71,6 +71,11 @@ class Matrices(NamedTuple):
         return Matrices(*(None if matrix is None else change(matrix) for matrix in self))  # type: ignore[arg-type]
 
 
+def bf16_copy(matrix: Tensor) -> Tensor:
+    """The matrix in bfloat16, as a constant."""
+    return matrix.detach().bfloat16()
+
+
 def convolve_and_pool(images: Tensor, weight: Tensor, bias: Tensor, bf16: bool = False) -> Tensor:
     """relu(max_pool(conv(images))): [batch, filters, height // 2, width // 2].
 

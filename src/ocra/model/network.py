@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from ocra.config import NetworkConfig
 from ocra.errors import OcraError, UsageError
+from ocra.model.kernels import bf16_copy
 from ocra.model.trace import Trace
 from ocra.model.weights import ModelInfo, Storage, load, save
 
@@ -82,11 +83,11 @@ class Network(nn.Module, ABC):
         """The weights whose gradients a training pass of so many glimpses overwrites in place of adding to them."""
         return []
 
-    def use_bf16(self, copy_of: Callable[[Tensor], Tensor]) -> None:
+    def use_bf16(self, copy_of: Callable[[Tensor], Tensor] = bf16_copy) -> None:
         """Compute large products in bfloat16, where `supports_bf16`.
 
-        copy_of: gives the bfloat16 copy of a parameter, which others keep up to date, for a network that multiplies by
-        copies; another one has its large products within `mixed_precision`.
+        copy_of: gives the bfloat16 copy of a parameter, for a network that multiplies by copies; whoever changes the
+        parameter afterwards refreshes the copy. Another network has its large products within `mixed_precision`.
         """
         self.mixed = True
 

@@ -24,6 +24,7 @@ from ocra.model.kernels import (
     Zeros,
     add_product,
     at_least_float32,
+    bf16_copy,
     compiled_or_eager,
     convolve_and_pool,
     linear,
@@ -311,7 +312,7 @@ class OCRA(Network, kind="ocra"):
         own = self.large_matrices()
         return own.each(torch.Tensor.detach) if constant else own
 
-    def use_bf16(self, copy_of: Callable[[Tensor], Tensor]) -> None:
+    def use_bf16(self, copy_of: Callable[[Tensor], Tensor] = bf16_copy) -> None:
         """Multiply by copies of the large matrices in bfloat16."""
         self.bf16 = self.large_matrices().each(copy_of)
 

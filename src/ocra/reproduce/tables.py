@@ -594,21 +594,24 @@ def blocks(records: list[Record], speed: dict[str, Any]) -> dict[str, str]:
     ]  # fmt: skip
     speeds = [
         [
-            f"`{row['preset']}`", row["mode"], f"{row['images_per_second']:,.0f}", f"{row['share_of_peak']:.0%}",
+            f"`{row['preset']}`", row["mode"], row["precision"], f"{row['images_per_second']:,.0f}",
+            f"{row['share_of_peak']:.0%}",
             f"{row['times_plain']:.1f}", f"{row['peak_memory_mb']:,.0f}",
         ]
         for row in speed["rows"]
     ]  # fmt: skip
     record, point = milestones(records)[0]
     accuracy_titles = f"weights | exact error, % (95 % interval) | {COSTS} | the paper's error, % (quoted)"
-    speed_titles = "preset | mode | images/s | of the GEMM peak | × plain pseudocode | MB a process"
+    speed_titles = (
+        "preset | mode | precision | images/s | of its GEMM peak | × plain pseudocode | MB a process"
+    )
     return {
         "accuracy": markdown_table(accuracy_titles, accuracy),
         "commands": markdown_table("weights | error, % | score them with | trained by", commands, 4),
         "milestone": f"From random weights `multimnist-3` first has {percent(AUTHORS_ERROR)} % after {point.images:,} "
         f"images and {point.cpu_seconds:,.0f} CPU seconds\n(validation, run `{record.name}`); the authors' program "
         f"needed {AUTHORS_IMAGES:,} images for that (quoted).",
-        "speed": markdown_table(speed_titles, speeds, 2),
+        "speed": markdown_table(speed_titles, speeds, 3),
     }
 
 
