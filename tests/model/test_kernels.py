@@ -146,3 +146,13 @@ def test_without_gradients_the_layer_gives_the_same() -> None:
     values = inputs(3, 18, 18)
     with torch.no_grad():
         torch.testing.assert_close(convolve_and_pool(*values), plain_layers(*values))
+
+
+def test_gradients_in_bf16_leave_the_layers_outputs_alone_and_are_close() -> None:
+    values = [value.detach().float().requires_grad_() for value in inputs(1, 18, 18)]
+    exact, low = convolve_and_pool(*values), convolve_and_pool(*values, bf16=True)
+    assert torch.equal(exact, low)
+    weights = torch.randn_like(exact)
+    expected = torch.autograd.grad((exact * weights).sum(), values)
+    for value, found in zip(expected, torch.autograd.grad((low * weights).sum(), values), strict=True):
+        assert found.dtype == torch.float32 and (found - value).norm() < 0.01 * value.norm()

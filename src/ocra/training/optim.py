@@ -98,7 +98,7 @@ def inverse_root(covariance: Tensor, floor: float) -> Tensor:
     Directions that are hardly seen count as a little seen.
     """
     values, vectors = torch.linalg.eigh(covariance)
-    bounded = values.clamp(min=floor * float(values[-1].clamp(min=1e-30)))
+    bounded = values.maximum(floor * values[-1].clamp(min=1e-30))
     return (vectors * bounded.rsqrt()) @ vectors.T
 
 
