@@ -365,7 +365,8 @@ def draw(outcome: Outcome) -> Any:
         return categories.index(str(row["drawn_at"])) if categories else row["drawn_at"]
 
     # Lines stand a little apart, so that their bars do not hide each other.
-    step = 0.5 / len(lines) if categories else 0.012 * (max(map(at, summary)) - min(map(at, summary)))
+    span = max(map(at, summary)) - min(map(at, summary))
+    step = 0.5 / len(lines) if categories else min(0.012, 0.03 / len(lines)) * span
     wide = 3.4 if not categories else max(3.4, 0.34 * len(categories))
     below = 1.15 if crowded else 0.5
     width = 0.75 + len(measures) * (wide + 0.75)
