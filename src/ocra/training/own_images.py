@@ -44,6 +44,8 @@ GREY_ENOUGH = 0.02
 """Difference between the channels of an image, as a mean over its pixels, up to which it counts as grey."""
 EVEN_BORDER = 0.25
 """An image has a background if the tones along its border differ by less than this share of what differs most."""
+LARGEST_LOOK = 256
+"""Of larger images only every second, third … pixel is looked at to learn about tones."""
 SEEN_SMALL = (64, 64)
 """Height and width in which pieces that stand out are looked for."""
 FOUND_OFTEN = 0.4
@@ -87,6 +89,17 @@ class FolderSummary:
     most_of_a_class: int
     """The most objects of one class in an image."""
 
+    @property
+    def most_objects(self) -> int:
+        """The most objects in an image."""
+        return max(self.objects)
+
+    @property
+    def shows_places(self) -> bool:
+        """Whether the network can be shown where to look, and needs to be."""
+        found = self.found >= FOUND_OFTEN and self.most_objects > 1
+        return 0 < self.most_objects <= MOST_OBJECTS and (self.boxes or found)
+
     def __str__(self) -> str:
         channels, height, width = self.image_shape
         found = " × ".join(map(str, self.smallest))
@@ -105,10 +118,9 @@ class FolderSummary:
             ),
             "size": f"{found} pixels, {seen}; {_colours(self.colour, channels == 3, self.contrast)}",
         }
-        if self.boxes:
-            lines["places"] = "known from boxes: shown to the network at first"
-        elif self.found >= FOUND_OFTEN:
-            lines["places"] = f"found in {self.found:.0%} of the images: shown to the network at first"
+        if self.shows_places:
+            how = "known from boxes" if self.boxes else f"found in {self.found:.0%} of the images"
+            lines["places"] = f"{how}: shown to the network at first"
         return "\n".join([f"Images of {self.root}", *(f"  {name:9}{text}" for name, text in lines.items())])
 
 
@@ -252,10 +264,10 @@ def _look_at(root: Path, labelled: list[LabelledImage], names: tuple[str, ...]) 
     chosen = [labelled[position] for position in permutation(0, "looked at", len(labelled))[:LOOKED_AT]]
     for image in open_images(root, chosen):
         sizes.append((image.width, image.height))
-        pixels = np.repeat(np.atleast_3d(image.pixels), 3, axis=2)[:, :, :3]
-        if image.pixels.ndim == 3:
-            pixels = image.pixels
-            colour = colour or bool(np.ptp(pixels, axis=2).mean() > GREY_ENOUGH)
+        every = -(-max(image.pixels.shape) // LARGEST_LOOK)
+        pixels = np.atleast_3d(image.pixels)[::every, ::every]
+        colour = colour or bool(np.ptp(pixels, axis=2).mean() > GREY_ENOUGH)
+        pixels = np.broadcast_to(pixels, (*pixels.shape[:2], 3))
         ring = border_ring(pixels)
         difference = pixels - np.median(ring, axis=0)
         # Which way objects differ from the background, in each colour: from -1, darker, to 1, lighter.
@@ -300,10 +312,10 @@ def folder_experiment(
     """
     summary = folder if isinstance(folder, FolderSummary) else summarise_folder(folder, **settings)
     channels, height, width = summary.image_shape
-    most = max(summary.objects)
-    # Windows that nothing pulls to the objects stay wide: with several in an image, the answer alone hardly moves them.
-    supervised = 1 < most <= MOST_OBJECTS and (summary.boxes or summary.found >= FOUND_OFTEN)
-    found = {"find_objects": supervised and not summary.boxes}
+    most = summary.most_objects
+    # With several objects in an image the answer alone hardly moves the windows: they stay as wide as the image.
+    supervision = 2.0 if summary.shows_places else 0.0
+    found = {"find_objects": summary.shows_places and not summary.boxes}
     settings = {**found, **settings, "contrast": summary.contrast}
     task = FolderTask.Config(root=summary.root, **settings).fitted_to(summary.image_shape)
     seen = images or 100_000 + 20 * summary.images["train"]
@@ -314,14 +326,14 @@ def folder_experiment(
         reconstruction=(10.0, 1.0),
         cross_entropy=0.5,
         over_count=1.0,
-        attention_supervision=(2.0, 0.0) if supervised else 0.0,
+        attention_supervision=(supervision, 0.0),
     )
     stages: tuple[Stage, ...] = (stage,)
     # What each class looks like is learnt sooner from single objects; a single class would only learn to say "one".
     if most > 1 < len(summary.classes) and summary.single >= len(summary.classes):
         first = replace(
             stage, images=max(1, seen // 5), lr=4e-3, shampoo_lr=0.015, single_objects=(1.0, 0.0),
-            reconstruction=10.0, attention_supervision=2.0 if supervised else 0.0,
+            reconstruction=10.0, attention_supervision=supervision,
         )  # fmt: skip
         stages = (first, replace(stage, images=seen - seen // 5, warmup_images=0))
     name = Path(summary.root.removeprefix(HUB)).expanduser().resolve().name.strip(".") or "folder"
@@ -439,9 +451,9 @@ def warn_of_trouble(summary: FolderSummary) -> None:
     if held := [split for split in ("validation", "test") if summary.images[split] < FEW_IMAGES]:
         numbers = " and ".join(f"{summary.images[split]} for {split}" for split in held)
         warnings.warn(f"There are only {numbers}: an error on so few images says little.", stacklevel=3)
-    if max(summary.objects) >= MOST_GLIMPSES and summary.answer.repeats:
+    if summary.most_objects >= MOST_GLIMPSES and summary.answer.repeats:
         warnings.warn(
-            f"Some images show {max(summary.objects)} objects; the network counts up to about {MOST_GLIMPSES - 1}.",
+            f"Some images show {summary.most_objects} objects; the network counts up to about {MOST_GLIMPSES - 1}.",
             stacklevel=3,
         )
     copies = copies_across_splits(summary)
