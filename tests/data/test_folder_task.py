@@ -9,7 +9,6 @@ from PIL import Image
 
 from ocra.config import AnswerRule
 from ocra.data import FolderTask, make_task
-from ocra.data.folder import find_objects
 from ocra.errors import OcraError, UsageError
 
 
@@ -210,33 +209,6 @@ def test_with_contrast_any_background_is_dark(tmp_path: Path) -> None:
     colour = FolderTask(root=root, split="test", height=20, width=30, channels=3, contrast=True)
     assert (255 * colour.batch([0]).images[0, :, 11, 15]).round().tolist() == [0, 0, 150]
     assert grey.preprocessing.ink == "contrast"
-
-
-def test_objects_are_found_where_as_many_pieces_stand_out_as_there_are_labels() -> None:
-    images = np.zeros((4, 1, 40, 40), dtype=np.uint8)
-    images[:3, 0, 5:15, 20:32] = 200
-    images[1:3, 0, 25:33, 4:12] = 90
-    counts = np.array(
-        [[1, 0], [1, 1], [2, 1], [0, 0]], dtype=np.float32
-    )  # the third has an object that is hidden
-    boxes, classes = find_objects(images, counts)
-    assert classes.tolist() == [[0, -1, -1], [0, 1, -1], [-1, -1, -1], [-1, -1, -1]]
-    wanted = {(20, 5, 12, 10), (4, 25, 8, 8)}
-    for found in boxes[1, :2]:  # to a pixel, for the edges are softened first
-        assert min(abs(found - np.array(box)).max() for box in wanted) <= 2
-
-
-def test_found_objects_are_annotations_of_training_images_only(tmp_path: Path) -> None:
-    root = write_folder(tmp_path)
-    for number in range(20):
-        image = Image.new("L", (30, 20), 100)
-        image.paste(250, (4, 4, 12, 12))
-        image.save(root / f"{number}.png")
-    settings = {"root": root, "contrast": True, "height": 20, "width": 30, "augment": False}
-    known = FolderTask(find_objects=True, **settings).batch(range(3), annotations=True).annotations
-    assert known is not None and known.classes.tolist() == [[0, -1], [-1, -1], [-1, -1]]
-    for task in (FolderTask(**settings), FolderTask(split="test", find_objects=True, **settings)):
-        assert task.batch([0], annotations=True).annotations is None
 
 
 def test_single_objects_are_images_of_one_object(tmp_path: Path) -> None:

@@ -87,12 +87,10 @@ def test_the_recipe_counts_and_varies_the_images(tmp_path: Path) -> None:
 
 def test_images_of_one_object_come_first_where_there_are_classes_to_learn(tmp_path: Path) -> None:
     pairs = folder_experiment(write_folder(tmp_path / "pairs", ["cat", "dog", "cat dog"] * 6))
-    assert [stage.single_objects for stage in pairs.stages] == [(1.0, 0.0), 0.0]
-    shorter = folder_experiment(tmp_path / "pairs", images=5_000)
-    assert [stage.images for stage in shorter.stages] == [1_000, 4_000]
+    assert pairs.stages[0].single_objects == (0.8, 0.0)
     counted = folder_experiment(write_folder(tmp_path / "counted", ["cat", "cat cat"] * 6))
     alone = folder_experiment(write_folder(tmp_path / "alone", ["cat", "dog"] * 6))
-    assert len(counted.stages) == len(alone.stages) == 1
+    assert counted.stages[0].single_objects == alone.stages[0].single_objects == 0.0
 
 
 def draw_discs(root: Path, tones: dict[str, list[int]], background: int = 120) -> Path:
@@ -115,17 +113,6 @@ def test_the_background_is_removed_unless_the_tone_tells_the_class(tmp_path: Pat
     assert either.contrast and folder_experiment(either).task.to_dict()["contrast"]
     assert not summarise_folder(draw_discs(tmp_path / "told", {"sun": [250], "moon": [10]})).contrast
     assert not summarise_folder(tmp_path / "either", contrast=False).contrast
-
-
-def test_the_network_is_shown_objects_that_stand_out_if_there_are_several(tmp_path: Path) -> None:
-    alone = folder_experiment(draw_discs(tmp_path / "discs", {"sun": [250], "moon": [250]}))
-    assert alone.stages[0].attention_supervision == (0.0, 0.0)
-    summary = summarise_folder(tmp_path / "discs")
-    assert summary.found == 1.0 and "places" not in str(summary)
-    summary = replace(summary, objects={1: 40, 2: 40})
-    assert "found in 100% of the images" in str(summary)
-    several = folder_experiment(summary)
-    assert several.task.to_dict()["find_objects"] and several.stages[-1].attention_supervision == (2.0, 0.0)
 
 
 def test_an_image_without_a_background_is_left_as_it_is(tmp_path: Path) -> None:

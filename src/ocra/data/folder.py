@@ -14,9 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from numpy.typing import NDArray
-from torch import Tensor
 
 from ocra.config import AnswerRule, Preprocessing
 from ocra.data.augment import LIGHT_DRAWS, VIEW_DRAWS, look, move_boxes, plain_view, random_view, relight
@@ -30,8 +28,6 @@ from ocra.images.reading import DEEP_WHITE, UserImage, read_image
 DARK = 0.1
 """A folder of 16-bit images none of which uses more of its range is worth a warning."""
 FLIP_DRAWS, SINGLE_DRAWS = 1, 2
-FAINTEST, SMALLEST_PIECE = 25, 0.15
-"""What is to be found stands out by so many of 255 tones, and is so large a share of the largest piece."""
 MOST_FAULTS = 5
 """Unreadable images that are named at once."""
 VARIED: dict[str, Any] = {"zoom_around": (1.15, 0.25), "shift": 0.08, "roam": 1.0}
@@ -58,9 +54,6 @@ class FolderConfig(TaskConfig):
     """Mirror half of the training images, left to right."""
     contrast: bool = False
     """Show each place's difference from the tone of the image's border, so that any background is dark."""
-    find_objects: bool = False
-    """Training images without boxes: where as many pieces stand out as there are labels, their boxes are the objects'.
-    Which label belongs to which is not known, so they are good for attention supervision only."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -120,8 +113,9 @@ class FolderTask(Task):
                 "in a column 'split' of labels.csv which are for train, validation and test."
             )
         self.files = tuple(image.file for image in chosen)
-        stored = (self.root, tuple(chosen), self.image_shape, _stamps(self.root, chosen), config.contrast)
-        self._images, sizes = _load_images(*stored)
+        self._images, sizes = _load_images(
+            self.root, tuple(chosen), self.image_shape, _stamps(self.root, chosen), config.contrast
+        )
         self._counts = count_labels(chosen, self.class_names)
         self._singles = np.flatnonzero(self._counts.sum(1) == 1)
         self._levels = np.array([(p.mean() / 255, p.std() / 255) for p in self._images], dtype=np.float32)
@@ -129,11 +123,9 @@ class FolderTask(Task):
             self._levels[:, 0] = 0
         most = max(len(image.labels) for image in labelled)
         boxed = most > 0 and all(image.boxes is not None for image in labelled)
-        self._objects: tuple[NDArray[np.float32], NDArray[np.int64]] | None = None
-        if boxed:
-            self._objects = _place_objects(chosen, sizes, most, self.class_names, self.image_shape)
-        elif config.find_objects and split == "train" and most > 0:
-            self._objects = _find_in(*stored, self.class_names)
+        self._objects = (
+            _place_objects(chosen, sizes, most, self.class_names, self.image_shape) if boxed else None
+        )
         if split == "train":
             unseen = [
                 name for name, count in zip(self.class_names, self._counts.sum(0), strict=True) if not count
@@ -240,61 +232,6 @@ def _load_images(
             stacklevel=2,
         )
     return images, sizes
-
-
-@lru_cache(maxsize=1)
-def _find_in(
-    root: Path,
-    labelled: tuple[LabelledImage, ...],
-    image_shape: tuple[int, int, int],
-    stamps: tuple[tuple[int, int], ...],
-    contrast: bool,
-    class_names: tuple[str, ...],
-) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """What `find_objects` finds in stored images."""
-    images, _ = _load_images(root, labelled, image_shape, stamps, contrast)
-    return find_objects(images, count_labels(list(labelled), class_names))
-
-
-def find_objects(
-    images: NDArray[np.uint8], counts: NDArray[np.float32]
-) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """Boxes [images, most, 4] of the pieces that stand out in images [images, channels, height, width] on black.
-
-    Only where they are as many as the objects that counts [images, classes] tell; elsewhere all classes
-    [images, most] are −1. The classes are those of the image, in any order.
-    """
-    numbers = counts.sum(1).astype(np.int64)
-    boxes = np.zeros((len(images), numbers.max(), 4), dtype=np.float32)
-    classes = np.full(boxes.shape[:2], -1, dtype=np.int64)
-    for position, pieces in enumerate(
-        _connected_pieces(torch.from_numpy(images).amax(1, keepdim=True).float())
-    ):
-        names, sizes = np.unique(pieces[pieces > 0], return_counts=True)
-        large = names[sizes >= SMALLEST_PIECE * max(sizes, default=0)]
-        if len(large) == numbers[position]:
-            for k, name in enumerate(large):
-                rows, columns = np.nonzero(pieces == name)
-                near = columns.min(), rows.min()
-                boxes[position, k] = *near, np.ptp(columns) + 1, np.ptp(rows) + 1
-            named = np.repeat(np.arange(counts.shape[1]), counts[position].astype(np.int64))
-            classes[position, : len(named)] = named
-    return boxes, classes
-
-
-def _connected_pieces(tones: Tensor) -> NDArray[np.float32]:
-    """A number for each connected piece that stands out from the border of tones [images, 1, height, width]; else 0."""
-    tones = F.avg_pool2d(tones, 3, 1, 1, count_include_pad=False)
-    inner = torch.zeros(tones.shape[2:], dtype=torch.bool)
-    inner[2:-2, 2:-2] = True
-    border = tones[:, 0, ~inner].quantile(0.9, dim=1)
-    ink = tones > (1.5 * border).clamp(min=FAINTEST)[:, None, None, None]
-    names = torch.where(ink, torch.arange(1.0, ink[0].numel() + 1).view(ink.shape[1:]), 0.0)
-    while True:  # neighbours take the higher name until each piece has one
-        spread = torch.where(ink, F.max_pool2d(names, 3, 1, 1), 0.0)
-        if torch.equal(spread, names):
-            return names[:, 0].numpy()
-        names = spread
 
 
 def _place_objects(

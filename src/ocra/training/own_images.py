@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from ocra.baselines import SmallCNNConfig
 from ocra.config import AnswerRule, ModelConfig
-from ocra.data.folder import FolderTask, count_labels, find_objects, names_of, open_images, rule_of
+from ocra.data.folder import FolderTask, count_labels, names_of, open_images, rule_of
 from ocra.data.labels import HUB, LabelledImage, read_labels
 from ocra.data.random import permutation
 from ocra.data.task import SPLITS, make_task
@@ -28,7 +28,7 @@ from ocra.errors import OcraError
 from ocra.evaluation import Evaluation, evaluate
 from ocra.experiment import Experiment, RunConfig, Stage
 from ocra.files import cores
-from ocra.images.fitting import border_ring, contrast_with_border, fit_pixels
+from ocra.images.fitting import border_ring
 from ocra.losses import MOST_OBJECTS, LossConfig, compute_losses
 from ocra.training.checkpoint import fresh_path
 from ocra.training.init import build_model
@@ -46,10 +46,6 @@ EVEN_BORDER = 0.25
 """An image has a background if the tones along its border differ by less than this share of what differs most."""
 LARGEST_LOOK = 256
 """Of larger images only every second, third … pixel is looked at to learn about tones."""
-SEEN_SMALL = (64, 64)
-"""Height and width in which pieces that stand out are looked for."""
-FOUND_OFTEN = 0.4
-"""They show where to look if there are as many as labels in this share of the images."""
 TELLING_TONE = 0.1
 """Share of the variance of objects' tones that their classes may explain before the tone counts as theirs."""
 MOST_GLIMPSES = 10
@@ -82,8 +78,6 @@ class FolderSummary:
     """Whether images are shown as the difference from their background, see `tone_is_free`."""
     boxes: bool
     """Whether it is known where the objects are."""
-    found: float
-    """Share of the images with objects in which as many pieces stand out from the background, see `find_objects`."""
     single: int
     """Training images with one object."""
     most_of_a_class: int
@@ -96,9 +90,8 @@ class FolderSummary:
 
     @property
     def shows_places(self) -> bool:
-        """Whether the network can be shown where to look, and needs to be."""
-        found = self.found >= FOUND_OFTEN and self.most_objects > 1
-        return 0 < self.most_objects <= MOST_OBJECTS and (self.boxes or found)
+        """Whether the network can be shown where to look."""
+        return self.boxes and 0 < self.most_objects <= MOST_OBJECTS
 
     def __str__(self) -> str:
         channels, height, width = self.image_shape
@@ -119,8 +112,7 @@ class FolderSummary:
             "size": f"{found} pixels, {seen}; {_colours(self.colour, channels == 3, self.contrast)}",
         }
         if self.shows_places:
-            how = "known from boxes" if self.boxes else f"found in {self.found:.0%} of the images"
-            lines["places"] = f"{how}: shown to the network at first"
+            lines["places"] = "known from boxes: shown to the network at first"
         return "\n".join([f"Images of {self.root}", *(f"  {name:9}{text}" for name, text in lines.items())])
 
 
@@ -216,7 +208,7 @@ def summarise_folder(root: str | Path, **settings: Any) -> FolderSummary:
             f"All images of {root} have the same labels ({what}), so there is nothing to tell apart. Add images of "
             "another class, or some that show nothing (no labels)."
         )
-    sizes, colour, free, found = _look_at(Path(root).expanduser(), labelled, names)
+    sizes, colour, free = _look_at(Path(root).expanduser(), labelled, names)
     contrast = free if settings.get("contrast") is None else settings["contrast"]
     scale = min(1.0, LARGEST_SIDE / max(max(size) for size in sizes))
     width, height = (max(SMALLEST_SIDE, round(scale * max(side))) for side in zip(*sizes, strict=True))
@@ -240,7 +232,6 @@ def summarise_folder(root: str | Path, **settings: Any) -> FolderSummary:
         colour=colour,
         contrast=contrast,
         boxes=all(image.boxes is not None for image in labelled),
-        found=found if contrast else 0.0,
         single=sum(len(labels) == 1 for labels in trained),
         most_of_a_class=max((labels.count(label) for labels in trained for label in labels), default=1),
     )
@@ -254,13 +245,11 @@ class _Looks(NamedTuple):
     colour: bool
     """Whether any of them has colour."""
     tone_is_free: bool
-    found: float
-    """Share of those with objects in which as many pieces stand out from the background."""
 
 
 def _look_at(root: Path, labelled: list[LabelledImage], names: tuple[str, ...]) -> _Looks:
     """Open some of the images."""
-    sizes, colour, tones, unevenness, small = [], False, [], [], []
+    sizes, colour, tones, unevenness = [], False, [], []
     chosen = [labelled[position] for position in permutation(0, "looked at", len(labelled))[:LOOKED_AT]]
     for image in open_images(root, chosen):
         sizes.append((image.width, image.height))
@@ -274,15 +263,10 @@ def _look_at(root: Path, labelled: list[LabelledImage], names: tuple[str, ...]) 
         tones.append(difference.sum((0, 1)) / np.maximum(np.abs(difference).sum((0, 1)), 1e-6))
         most = max(float(np.percentile(np.abs(difference).max(2), 99)), 1e-6)
         unevenness.append(float(np.median(np.abs(ring - np.median(ring, axis=0)))) / most)
-        small.append(fit_pixels(contrast_with_border(pixels, 1), (1, *SEEN_SMALL)))
     counts = count_labels(chosen, names)
     shown = counts.sum(1) > 0
     even = bool(shown.any()) and float(np.median(np.array(unevenness)[shown])) < EVEN_BORDER
-    if not even:
-        return _Looks(sizes, colour, False, 0.0)
-    _, pieces = find_objects(np.stack(small)[shown], counts[shown])
-    free = tone_is_free(np.array(tones)[shown], counts[shown])
-    return _Looks(sizes, colour, free, float((pieces >= 0).any(1).mean()))
+    return _Looks(sizes, colour, even and tone_is_free(np.array(tones)[shown], counts[shown]))
 
 
 def tone_is_free(tones: NDArray[np.floating], counts: NDArray[np.floating]) -> bool:
@@ -313,12 +297,9 @@ def folder_experiment(
     summary = folder if isinstance(folder, FolderSummary) else summarise_folder(folder, **settings)
     channels, height, width = summary.image_shape
     most = summary.most_objects
-    # With several objects in an image the answer alone hardly moves the windows: they stay as wide as the image.
-    supervision = 2.0 if summary.shows_places else 0.0
-    found = {"find_objects": summary.shows_places and not summary.boxes}
-    settings = {**found, **settings, "contrast": summary.contrast}
+    settings = {**settings, "contrast": summary.contrast}
     task = FolderTask.Config(root=summary.root, **settings).fitted_to(summary.image_shape)
-    seen = images or 100_000 + 20 * summary.images["train"]
+    seen = images or 150_000 + 20 * summary.images["train"]
     stage = Stage(
         seen,
         warmup_images=min(3_200, seen // 10),
@@ -326,16 +307,10 @@ def folder_experiment(
         reconstruction=(10.0, 1.0),
         cross_entropy=0.5,
         over_count=1.0,
-        attention_supervision=(supervision, 0.0),
+        attention_supervision=(1.0, 0.0) if summary.shows_places else 0.0,
+        # What a class looks like is learnt sooner from single objects; one class alone would only learn to say "one".
+        single_objects=(0.8, 0.0) if most > 1 < len(summary.classes) and summary.single else 0.0,
     )
-    stages: tuple[Stage, ...] = (stage,)
-    # What each class looks like is learnt sooner from single objects; a single class would only learn to say "one".
-    if most > 1 < len(summary.classes) and summary.single >= len(summary.classes):
-        first = replace(
-            stage, images=max(1, seen // 5), lr=4e-3, shampoo_lr=0.015, single_objects=(1.0, 0.0),
-            reconstruction=10.0, attention_supervision=supervision,
-        )  # fmt: skip
-        stages = (first, replace(stage, images=seen - seen // 5, warmup_images=0))
     name = Path(summary.root.removeprefix(HUB)).expanduser().resolve().name.strip(".") or "folder"
     return Experiment(
         name=name,
@@ -353,7 +328,7 @@ def folder_experiment(
         task=task,
         # Scores are rounded to counts, so each has to be near its count from both sides.
         loss=LossConfig(normalise_scores=False, over_count_from=0.1),
-        stages=stages,
+        stages=(stage,),
         run=RunConfig(
             report_every_images=max(64, seen // 40),
             validate_every_images=max(64, seen // 20),
