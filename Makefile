@@ -32,7 +32,7 @@ fuzz: $(VENV)/.all
 	OCRA_FUZZ_SECONDS=$${OCRA_FUZZ_SECONDS:-30} $(TEST_ENV) $(BIN)/python -m pytest --numprocesses 2 tests/test_fuzz.py $(ARGS)
 
 torture: $(VENV)/.all
-	PYTHONPATH=tests/training $(TEST_ENV) $(BIN)/python tests/training/torture.py $(ARGS)
+	$(TEST_ENV) $(BIN)/python tests/training/torture.py $(ARGS)
 
 check: $(VENV)/.all
 	$(BIN)/ruff check .

@@ -25,7 +25,7 @@ import numpy as np
 from h5py import h5d, h5r, h5s, h5t
 from numpy.lib.format import open_memmap
 from numpy.typing import NDArray
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 
 from ocra.data.task import NO_DIGIT
 from ocra.errors import OcraError
@@ -148,7 +148,16 @@ def _structure(path: Path) -> Iterator[h5py.File]:
     try:
         with h5py.File(path, "r") as file:
             yield file
-    except (OSError, KeyError, ValueError, TypeError, AttributeError, RuntimeError) as error:
+    except (
+        OSError,
+        LookupError,
+        ValueError,
+        ArithmeticError,
+        TypeError,
+        AttributeError,
+        RuntimeError,
+        MemoryError,
+    ) as error:
         raise OcraError(f"{STRUCTURE} cannot be read as SVHN's file of digit boxes: {error}") from error
 
 
@@ -301,8 +310,8 @@ def _check_room(folder: Path, size: int) -> None:
 
 def _open_image(content: bytes, where: str) -> Image.Image:
     try:
-        return Image.open(io.BytesIO(content)).convert("RGB")
-    except (UnidentifiedImageError, OSError, SyntaxError) as error:
+        return Image.open(io.BytesIO(content), formats=["PNG"]).convert("RGB")
+    except Exception as error:  # whatever broken or huge images make the decoder raise
         raise OcraError(f"{where} cannot be read as an image: {error}") from error
 
 
