@@ -24,6 +24,7 @@ from ocra.model.network import Network
 
 onnxruntime = pytest.importorskip("onnxruntime")
 pytest.importorskip("onnxscript")
+pytestmark = pytest.mark.timeout(900)  # PyTorch's exporters take ten seconds and more on a core of their own
 EXAMPLE = Path(__file__).parent.parent / "examples" / "onnx_numpy.py"
 KINDS: dict[str, Callable[[], Network]] = {
     "overlapping digits": lambda: tiny_model(glimpses=2),

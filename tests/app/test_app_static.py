@@ -23,6 +23,7 @@ from ocra.errors import OcraError, UsageError
 from ocra.exporting import Portable
 
 pytest.importorskip("onnxscript")
+pytestmark = pytest.mark.timeout(900)  # an export and a browser on a busy machine
 LOOK = """() => new Promise((done) =>
     document.addEventListener("ocra-looked", ({detail}) => done(detail), {once: true}))"""
 
