@@ -104,7 +104,7 @@ def _wait_for_url(process: subprocess.Popen[str]) -> str:
     seen = []
     while not (seen and "http://" in seen[-1]):
         try:
-            seen.append(lines.get(timeout=60))
+            seen.append(lines.get(timeout=180))
         except queue.Empty:
             raise AssertionError(f"the server did not start: {''.join(seen)}") from None
     return "http://" + seen[-1].split("http://")[1].split()[0]
