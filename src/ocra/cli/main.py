@@ -37,7 +37,7 @@ COMMANDS = {
     "app": ("demo.app", "open a local web page to draw, look and compare"),
     "train": ("train.main", "train a preset or a task of your own, to evaluated weights"),
     "evaluate": ("measure.evaluate", "score weights: exact error, per-object error, confusions"),
-    "calibrate": ("measure.calibrate", "find out how sure the answers of weights are, and keep it with them"),
+    "calibrate": ("measure.calibrate", "find out how sure answers of weights are, and keep it"),
     "report": ("look.report", "make one web page of a training run"),
     "presets": ("presets.presets", "list the experiments of the paper, or show one whole"),
     "reproduce": ("reproduce.main", "run every row of a table of the paper, write the results"),
@@ -57,7 +57,6 @@ OVERVIEW = f"""usage: ocra COMMAND [OPTIONS]
 OCRA: object-centric recurrent attention. Recognises several objects in an image
 by looking at it in a few glimpses, and shows where it looked.
 
-commands:
 {_LINES}
 
   ocra COMMAND --help explains a command and gives an example.
