@@ -1,5 +1,6 @@
 """Scoring anything that turns images into scores."""
 
+import csv
 import json
 
 import pytest
@@ -8,6 +9,7 @@ from tiny import tiny_model, tiny_weights
 from torch import nn
 
 import ocra
+from ocra.cli.main import main
 from ocra.errors import UsageError
 from ocra.evaluation import count_errors, trials_to_csv
 
@@ -111,3 +113,24 @@ def test_class_names_in_a_table_of_trials_are_no_formulas(task):
     (trial,) = ocra.evaluate(tiny_model(), task, images=1, trials=True).trials
     table = trials_to_csv([type(trial)(**{**vars(trial), "truth": ("=1+1",)})])
     assert ",'=1+1," in table.splitlines()[1]
+
+
+def test_the_table_of_trials_tells_the_stimulus(tmp_path, task):
+    result = ocra.evaluate(tiny_model(), task, images=20, trials=True)
+    result.save_trials(tmp_path / "trials.csv")
+    rows = list(csv.DictReader((tmp_path / "trials.csv").open()))
+    assert [int(row["index"]) for row in rows] == sorted(task.sample(20).tolist())
+    assert {row["task_max_shift"] for row in rows} == {"4"} and "task_root" not in rows[0]
+    for row in rows:
+        x, y = (abs(int(row[f"box_1_{axis}"]) - int(row[f"box_2_{axis}"])) for axis in "xy")
+        assert float(row["overlap"]) == pytest.approx((28 - x) * (28 - y) / 28**2, abs=1e-4)
+
+
+def test_a_cue_moves_the_first_window_only(tmp_path):
+    weights = str(tiny_weights(tmp_path / "weights"))
+    out = tmp_path / "trials.csv"
+    words = ["evaluate", weights, "--images", "4", "--out", str(out), "--json", "--cue", "7", "9"]
+    assert main(words) == 0
+    for row in csv.DictReader(out.open()):
+        assert (float(row["window_1_x"]), float(row["window_1_y"])) == (7, 9)
+        assert (float(row["window_2_x"]), float(row["window_2_y"])) != (7, 9)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -84,18 +85,34 @@ class Evaluation:
         return {**settings, **about, "answer": asdict(self.rule), **self.figures, **self.details}
 
     def save_trials(self, path: str | os.PathLike[str]) -> None:
-        """Write one row of CSV for each image: truth, answer, correct, confidence, scores, windows, boxes.
+        """Write one row of CSV for each image: truth, answer, correct, confidence, scores, windows, and the stimulus.
 
-        Objects are separated by spaces, columns are numbered from 1: window_1_x, box_2_width.
+        Objects are separated by spaces, columns are numbered from 1: window_1_x, box_2_width. The stimulus: boxes,
+        how much of the smaller of two boxes another one covers at most (overlap), and the settings of the task such as
+        task_distractors, the same in all rows.
         """
         try:
-            write_text_atomically(path, trials_to_csv(self.trials))
+            write_text_atomically(path, trials_to_csv(self.trials, self.task))
         except OSError as error:
             raise OcraError(f"{path} could not be written: {error.strerror or error}.") from None
 
 
-def trials_to_csv(trials: Sequence[Trial]) -> str:
-    """The table that `Evaluation.save_trials` writes."""
+def overlap(boxes: Sequence[tuple[str, int, int, int, int]]) -> float:
+    """The largest share of the smaller of any two boxes that the other covers; 0 for less than two."""
+    shares = [0.0]
+    for (_, x1, y1, w1, h1), (_, x2, y2, w2, h2) in combinations(boxes, 2):
+        wide, high = min(x1 + w1, x2 + w2) - max(x1, x2), min(y1 + h1, y2 + h2) - max(y1, y2)
+        shares.append(max(0, wide) * max(0, high) / max(1, min(w1 * h1, w2 * h2)))
+    return max(shares)
+
+
+def trials_to_csv(trials: Sequence[Trial], task: dict[str, Any] | None = None) -> str:
+    """The table that `Evaluation.save_trials` writes. task: its settings."""
+    settings = {
+        f"task_{name}": value
+        for name, value in (task or {}).items()
+        if name not in ("name", "root", "download") and isinstance(value, str | int | float)
+    }
     windows = max((len(trial.windows) for trial in trials), default=0)
     boxes = max((len(trial.boxes) for trial in trials), default=0)
     text = io.StringIO()
@@ -106,6 +123,7 @@ def trials_to_csv(trials: Sequence[Trial]) -> str:
             *(f"score_{name}" for name in (trials[0].scores if trials else ())),
             *(f"window_{k + 1}_{part}" for k in range(windows) for part in ("x", "y", "width")),
             *(f"box_{k + 1}_{part}" for k in range(boxes) for part in ("class", "x", "y", "width", "height")),
+            "overlap", *settings,
         ]
     )  # fmt: skip
     for trial in trials:
@@ -118,6 +136,7 @@ def trials_to_csv(trials: Sequence[Trial]) -> str:
                 trial.index, csv_cell(" ".join(trial.truth)), csv_cell(" ".join(trial.answer)), int(trial.correct),
                 f"{trial.confidence:.4f}", trial.glimpses, *(f"{score:.4f}" for score in trial.scores.values()),
                 *places, *[""] * (3 * windows - len(places)), *objects, *[""] * (5 * boxes - len(objects)),
+                f"{overlap(trial.boxes):.4f}" if trial.boxes else "", *map(csv_cell, map(str, settings.values())),
             ]
         )  # fmt: skip
     return text.getvalue()

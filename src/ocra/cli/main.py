@@ -207,13 +207,15 @@ class Interventions:
     """Number of routings, if not the model's own."""
     lesion: tuple[str, ...] = ()
     """Parts to silence: encoder-memory, decoder-memory, feedback, or numbers of object capsules."""
+    cue: tuple[float, float] | None = None
+    """Put the middle of the first window at this x and y, in pixels of the model's image."""
 
     def given(self) -> dict[str, Any]:
         """Those that were asked for, as arguments of `OCRA.forward`."""
-        from ocra.model.interventions import lesion_of
+        from ocra.model.interventions import cued, lesion_of
 
-        values = {**vars(self), "lesion": lesion_of(self.lesion)}
-        return {name: value for name, value in values.items() if value is not None}
+        values = {**vars(self), "lesion": lesion_of(self.lesion), "windows": self.cue and cued(*self.cue)}
+        return {name: value for name, value in values.items() if value is not None and name != "cue"}
 
 
 def whole_number(text: str) -> int:

@@ -6,6 +6,7 @@ Each changes the one thing it names and leaves the rest of the pass untouched.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -38,6 +39,11 @@ class Lesion:
         """As words of the command line: decoder-memory, 3."""
         parts = [name for name in ("encoder_memory", "decoder_memory", "feedback") if getattr(self, name)]
         return " ".join([*(part.replace("_", "-") for part in parts), *map(str, self.capsules)])
+
+
+def cued(x: float, y: float) -> Windows:
+    """Windows of which the first has its middle at a place; its width, and all others, are free."""
+    return Windows(torch.tensor([[x, y]]), torch.tensor([math.nan]), torch.tensor([math.nan]))
 
 
 def lesion_of(words: Sequence[str]) -> Lesion | None:
@@ -84,9 +90,9 @@ class Interventions:
 
         windows = self.windows
         if windows is not None:
-            center = full("windows.center", windows.center, batch, glimpses, 2)
-            stride = full("windows.stride", windows.stride, batch, glimpses)
-            sigma = full("windows.sigma", windows.sigma, batch, glimpses)
+            center = full("windows.center", _free_after(windows.center, glimpses, 2), batch, glimpses, 2)
+            stride = full("windows.stride", _free_after(windows.stride, glimpses, 1), batch, glimpses)
+            sigma = full("windows.sigma", _free_after(windows.sigma, glimpses, 1), batch, glimpses)
             assert center is not None and stride is not None and sigma is not None
             windows = Windows(center, stride, sigma)
         return Interventions(
@@ -203,6 +209,16 @@ class StepControl:
 def _forced(own: Tensor, wanted: Tensor) -> Tensor:
     """The wanted numbers where they are not NaN, the model's own elsewhere."""
     return torch.where(wanted.isnan(), own, wanted.to(own.dtype))
+
+
+def _free_after(values: Tensor, glimpses: int, axis: int) -> Tensor:
+    """Values of the first glimpse alone, on the axis so many from the end, NaN (free) for the others; else as given."""
+    values = torch.as_tensor(values)
+    if values.dim() < axis or values.shape[-axis] != 1:
+        return values
+    missing = glimpses - 1
+    shape = (*values.shape[: values.dim() - axis], missing, *values.shape[values.dim() - axis + 1 :])
+    return torch.cat([values.float(), values.new_full(shape, math.nan, dtype=torch.float32)], dim=-axis)
 
 
 def _check_range(name: str, values: Tensor, least: float, most: float) -> None:
