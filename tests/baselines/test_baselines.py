@@ -33,6 +33,7 @@ from ocra.errors import OcraError, UsageError
 from ocra.experiment import Experiment, RunConfig, Stage
 from ocra.losses import LossConfig
 from ocra.metrics import predicted_counts
+from ocra.prediction import answers
 from ocra.presets import BASELINES, PRESETS, preset
 from ocra.reproduce.baselines import (
     CONDITIONS,
@@ -47,6 +48,7 @@ from ocra.reproduce.records import record_run
 from ocra.training.distributed import Group
 from ocra.training.logging import Reporter
 from ocra.training.trainer import Trainer
+from ocra.viz.record import records
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 TASK = ClutteredMNIST.Config(digits="glyphs", size=28, objects=1, distractors=0)
@@ -181,6 +183,13 @@ def test_large_products_can_be_made_in_bfloat16() -> None:
         assert torch.allclose(rounded, exact, atol=0.02) and not torch.equal(rounded, exact)
 
 
+def test_scores_of_an_unsure_network_are_not_sure() -> None:
+    config = SMALL["ram"].fitted_to((1, 28, 28), 10, AnswerRule(2), 0)
+    trace = config.network(config).eval()(torch.rand(8, 1, 28, 28))
+    for found in answers(trace, tuple("0123456789"), AnswerRule(2)):
+        assert len({item.label for item in found}) == 1 or all(item.confidence < 0.6 for item in found)
+
+
 def test_the_answer_is_the_likeliest_whatever_the_rule() -> None:
     rule = AnswerRule(2, repeats=True)
     twice = torch.tensor([[[0.95, 0.6], [0.5, 0.1], [0.2, 0.0]]])
@@ -287,6 +296,8 @@ def test_commands_take_them_all(kind: str, tmp_path: Path, capsys: pytest.Captur
     assert len(rows) == 1 + 2 * config.glimpses
     assert main(["look", "--weights", weights, "--out", str(tmp_path / "a.png")]) == 0
     assert (tmp_path / "a.png").stat().st_size > 1000
+    (seen,) = records(model, torch.rand(1, 1, 28, 28))
+    assert seen.draws == (kind == "capsnet")  # figures leave out canvases that there are not
 
 
 def test_the_command_trains_a_preset_with_the_networks_own_settings(tmp_path: Path) -> None:

@@ -95,17 +95,22 @@ def count_scores(more: Tensor, objects: int) -> Tensor:
     if objects:
         chosen = more.flatten(1).topk(objects, dim=1).indices
         said = torch.zeros_like(more.flatten(1)).scatter(1, chosen, 1.0).view_as(more)
-    else:
-        said = (more > 0.5).to(more.dtype)
-    return decided(said.sum(2), expected)
+        return decided(said.sum(2), expected)
+    said = (more > 0.5).to(more.dtype).sum(2)
+    return expected.clamp(said - 0.49, said + 0.49)  # the rule names what is above a half
 
 
 def decided(answer: Tensor, expected: Tensor) -> Tensor:
-    """Scores of which the rule for OCRA's scores makes this answer, of how many of each class; both [batch, classes].
+    """Scores as near to the expected numbers of each class as the rule for OCRA's scores makes this answer of them.
 
-    expected: numbers that the network expects, up to 2, which are seen in the scores a little.
+    answer, expected: how many of each class there are said to be, and are on average; both [batch, classes]. The rule
+    names the highest, and a class n times from a score of n − 0.2 on.
     """
-    return 0.9 * answer + 0.1 * expected
+    rejected = expected.clamp(max=1.7)
+    best = rejected.masked_fill(answer > 0, 0.0).amax(1, keepdim=True)
+    once = torch.maximum(rejected, best + 0.01)
+    several = expected.clamp(answer - 0.19, answer + 0.79)
+    return torch.where(answer > 1, several, torch.where(answer > 0, once, rejected))
 
 
 @dataclass(frozen=True)

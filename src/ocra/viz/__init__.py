@@ -73,7 +73,8 @@ def look(
     name = model.info.name
     interventions = given(glimpses=glimpses, until=until, routings=routings, lesion=lesion, windows=windows)
     if isinstance(image, Task):
-        title = f"{image.name} {image.split} image {{}} · {name}" if grid is None else "image {}"
+        about = " · ".join(filter(None, [f"{image.name} {image.split} image {{}}", name]))
+        title = about if grid is None else "image {}"
         found = _look_at_task(model, image, index, grid or 1, errors_only, title, interventions)
     elif isinstance(image, Tensor):
         found = records(model, image[None], titles=[name], **interventions)

@@ -122,8 +122,9 @@ def _draw_step(record: Record, step: int) -> tuple[Sheet, Axes]:
     sheet.write(left, top - CAPTION / 2, "glimpse", color=MUTED)
     panels.draw_glimpse(sheet, record, step, left, top, SMALL)
     below = top + SMALL + WINNER + CAPTION
-    sheet.write(left, below - CAPTION / 2, "canvas", color=MUTED)
-    panels.draw_canvas(sheet.panel(left, below, *matted_size(record, SMALL)), record, step)
+    if record.draws:
+        sheet.write(left, below - CAPTION / 2, "canvas", color=MUTED)
+        panels.draw_canvas(sheet.panel(left, below, *matted_size(record, SMALL)), record, step)
     sheet.write(bars_left - names + 0.2, top - CAPTION / 2, "score", color=MUTED)
     panels.draw_scores(sheet.panel(bars_left, top, BARS, bars), record, step + 1)
     return sheet, axes

@@ -71,7 +71,7 @@ class Plan:
 
 def _block(record: Record, panel: float, gap: float) -> float:
     image = matted_size(record, panel)[1]
-    return STEP_NAMES + image + gap + panel + WINNER + image + BETWEEN_BLOCKS
+    return STEP_NAMES + image + gap + panel + WINNER + (image if record.draws else 0) + BETWEEN_BLOCKS
 
 
 @styled()
@@ -196,7 +196,9 @@ def _draw_heading(sheet: Sheet, record: Record, edge: float) -> None:
 def _side_sizes(record: Record, longest: float) -> list[tuple[str, float, float]]:
     """Name, width and height of the images that belong to the whole pass."""
     whole = fit_in(longest, record.config.width, record.config.height)
-    images = [("the path", *matted_size(record, longest)), ("reconstruction", *whole)]
+    images = [("the path", *matted_size(record, longest))]
+    if record.draws:
+        images.append(("reconstruction", *whole))
     if record.mask is not None:
         images.insert(1, ("reconstruction mask", *whole))
     if record.prepared is not None:
@@ -252,8 +254,9 @@ def _draw_steps(sheet: Sheet, record: Record, plan: Plan) -> None:
             "window": top + height / 2,
             "glimpse": glimpse + plan.panel / 2,
             "winner": glimpse + plan.panel + 0.15,
-            "canvas": glimpse + plan.panel + WINNER + height / 2,
         }
+        if record.draws:
+            middles["canvas"] = glimpse + plan.panel + WINNER + height / 2
         for name, middle in middles.items():
             sheet.write(left - min(0.1, plan.gap), middle, name, color=MUTED, ha="right")
 
@@ -278,7 +281,9 @@ def _draw_step(sheet: Sheet, record: Record, step: int, plan: Plan, left: float,
     draw_window(axes, record.reads[step], width=line)
     top += height + plan.gap
     panels.draw_glimpse(sheet, record, step, left, top, panel)
-    panels.draw_canvas(sheet.panel(image_left, top + panel + WINNER, width, height), record, step, line - 0.4)
+    if record.draws:
+        axes = sheet.panel(image_left, top + panel + WINNER, width, height)
+        panels.draw_canvas(axes, record, step, line - 0.4)
 
 
 def _draw_bars(sheet: Sheet, record: Record, plan: Plan) -> None:

@@ -55,7 +55,8 @@ def draw_results(
     if not bare:
         sheet.write(edge, 0.34, _heading(records, len(errors)), 13, weight="bold")
         sheet.write(edge, 0.62, title, color=MUTED)
-        told = "left: image and what is in it · right: reconstruction and answer"
+        right = "reconstruction" if records[0].draws else "image again"
+        told = f"left: image and what is in it · right: {right} and answer"
         sheet.write(
             edge, HEAD + 0.1, told, min(8.5, 8.5 * (across - 2 * edge) / (0.066 * len(told))), color=MUTED
         )
@@ -80,7 +81,7 @@ def _draw_pair(
     for part, labels in enumerate((record.truth or (), record.prediction.labels)):
         place = left + part * (panel + BETWEEN)
         axes = sheet.panel(place + (panel - size[0]) / 2, top, *size)
-        show_image(axes, record.canvas if part else record.image)
+        show_image(axes, record.canvas if part and record.draws else record.image)
         if wrong:
             frame(axes, WRONG, 2.4 if panel >= 0.7 else 1.4)
         text = ("✗ " if wrong and part else "") + _caption(labels, record)

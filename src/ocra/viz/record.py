@@ -50,6 +50,8 @@ class Record:
     """What is in the image, where that is known."""
     prepared: Prepared | None = field(default=None, repr=False)
     """The user's own image, where the model's was made from one."""
+    draws: bool = True
+    """Whether the model draws what it sees; else its canvases are black, and figures leave them out."""
 
     @property
     def steps(self) -> int:
@@ -139,6 +141,7 @@ def records(
             title=titles[i] if titles else "",
             truth=truths[i] if truths else None,
             prepared=prepared[i] if prepared else None,
+            draws=bool(trace.canvas[i].isfinite().all()),
         )
         for i in range(len(images))
     ]
