@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -9,7 +11,7 @@ from model_variants import SMALL, VARIATIONS, assert_same_trace, lively, random_
 from torch import Tensor
 
 from ocra.model.interventions import Lesion
-from ocra.model.kernels import convolve_and_pool
+from ocra.model.kernels import compiled_or_eager, convolve_and_pool
 from ocra.model.ocra import OCRA
 from ocra.model.trace import Trace
 
@@ -156,3 +158,21 @@ def test_gradients_in_bf16_leave_the_layers_outputs_alone_and_are_close() -> Non
     expected = torch.autograd.grad((exact * weights).sum(), values)
     for value, found in zip(expected, torch.autograd.grad((low * weights).sum(), values), strict=True):
         assert found.dtype == torch.float32 and (found - value).norm() < 0.01 * value.norm()
+
+
+def test_a_step_is_compiled_for_more_batches_than_pytorch_compiles_by_itself(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # The limit is that of the front end; the back end would only take time.
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager"))
+    seen = []
+
+    def step(values: torch.Tensor) -> torch.Tensor:
+        seen.append(torch.compiler.is_compiling())
+        return values * len(values)
+
+    compiled = compiled_or_eager(step)
+    with torch._dynamo.config.patch(automatic_dynamic_shapes=False):
+        for size in range(2, 12):
+            compiled(torch.ones(size))
+    assert all(seen)

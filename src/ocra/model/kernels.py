@@ -260,8 +260,15 @@ class _ZerosForWeights(torch.autograd.Function):
         return None, None, None, None, *(of_weight(*pair) if wanted else None for *pair, wanted in given)
 
 
+MOST_VARIANTS = 32
+"""Variants of a step that are compiled: first or later glimpse, with gradients or not, in either precision, for the
+batch of each stage. PyTorch's own limit of eight would leave the later ones uncompiled."""
+
+
 def compiled_or_eager(function: Callable[..., Result]) -> Callable[..., Result]:
     """A compiled `function` that turns back into the plain one, with a warning, where compilation fails."""
+    settings = torch._dynamo.config
+    settings.recompile_limit = max(settings.recompile_limit, MOST_VARIANTS)
     compiled: Callable[..., Result] = torch.compile(_with_own_code(function))
     failed = False
 
