@@ -353,12 +353,17 @@ def test_conditions_change_the_digits_and_not_the_size_of_the_image() -> None:
     assert Condition("", scale=0.8).changed(torch.zeros(1, 1, 125, 125), 100, draws).shape[-1] == 100
 
 
-def test_a_run_is_tested_under_conditions_that_do_not_count_as_its_test() -> None:
-    config = SMALL["cnn-small"].fitted_to((1, 36, 36), 10, AnswerRule(2, repeats=False), 0)
-    settings = task_config({"name": "multimnist", "digits": "glyphs"}).to_dict()
-    tests = dict(figures_under(config.network(config).eval(), settings, "MultiMNIST", 50))
-    assert set(tests) == {condition.name for condition in CONDITIONS["MultiMNIST"]}
-    assert all(test["n"] == 50 and 0 <= test["error"] <= 1 for test in tests.values())
+@pytest.mark.parametrize(
+    ("task", "name", "side"), [("MultiMNIST", "multimnist", 36), ("Cluttered MNIST", "cluttered", 100)]
+)
+def test_a_run_is_tested_under_conditions_that_do_not_count_as_its_test(
+    task: str, name: str, side: int
+) -> None:
+    config = SMALL["cnn-small"].fitted_to((1, side, side), 10, AnswerRule(2), 0)
+    settings = task_config({"name": name, "digits": "glyphs"}).to_dict()
+    tests = dict(figures_under(config.network(config).eval(), settings, task, 20))
+    assert set(tests) == {condition.name for condition in CONDITIONS[task]}
+    assert all(test["n"] == 20 and 0 <= test["error"] <= 1 for test in tests.values())
     assert all(test["task"]["condition"] == name for name, test in tests.items())
 
 

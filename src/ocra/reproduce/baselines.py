@@ -230,7 +230,8 @@ def figures_under(
         generator = torch.Generator().manual_seed(0)
 
         def look(batch: Tensor, condition: Condition = condition, generator: Any = generator) -> Any:
-            return model(condition.changed(batch, side, generator))
+            # Scores alone: a canvas could not be compared with images of another size.
+            return model(condition.changed(batch, side, generator)).scores
 
         found = evaluate(look, source, images=images, threads=1)
         about = {
