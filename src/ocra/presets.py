@@ -81,7 +81,7 @@ COUNTING = (
 # Half of the images under nuisance, from weights that never saw any; noise is not worth much of the canvas.
 ROBUST = (
     Stage(
-        600_000, lr=(2e-3, 0.0), shampoo_lr=(0.0075, 0.0), warmup_images=12_800, grad_clip=3.0,
+        300_000, lr=(2e-3, 0.0), shampoo_lr=(0.0075, 0.0), warmup_images=12_800, grad_clip=3.0,
         reconstruction=(3.0, 1.0), init_from=MULTIMNIST_3,
     ),
 )  # fmt: skip
@@ -161,7 +161,8 @@ OWN_PRESETS: dict[str, Experiment] = {
     ),
     "multimnist-3-robust": Experiment(
         "multimnist-3-robust", "Two overlapping digits under nuisance, three glimpses", "",
-        model=ModelConfig(), task=task_config({"name": "multimnist", "nuisance": 0.5}), stages=ROBUST, run=THOROUGH,
+        model=ModelConfig(), task=task_config({"name": "multimnist", "nuisance": 0.5}), stages=ROBUST,
+        run=RunConfig(validate_images=10_000, precision="auto"),
     ),
     # Coarse glimpses, 8×8 values, so that a digit takes several: for comparisons with people.
     "mnist-6": Experiment(
