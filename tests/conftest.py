@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
+import signal
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -59,6 +60,8 @@ def _require(*needs: str) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # Ctrl-C is to be heard also where the tests were started in the background, which ignores it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     config.addinivalue_line(
         "markers", "needs(*names): skipped where one of these (NEEDS in tests/conftest.py) is missing"
     )

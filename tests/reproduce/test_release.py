@@ -77,12 +77,12 @@ def test_cards_tell_licence_chain_supervision_and_weaknesses() -> None:
     first = made_up("svhn-12", name="first", init_from="lost")
     record = made_up("svhn-12", figures=[test], init_from="first", notes="Note.")
     card = model_card("svhn-12", record, [first, record])
-    assert "license: other" in card and "non-commercial use only" in card and "10.07 ± 0.53" in card
+    assert 'license: "other"' in card and "non-commercial use only" in card and "10.07 ± 0.53" in card
     assert "Numbers of 4 digits: 90.00 % of 30" in card and "7 not named (10.00 % of all 7)" in card
     assert "6 M images and 4.0 CPU hours in 2 runs and the unrecorded ones of lost" in card
     assert "attention was supervised" in card and "true boxes" in card
     mnist = model_card("multimnist-3", made_up("multimnist-3", figures=[]), [])
-    assert "license: cc-by-sa-3.0" in mnist and "Not tested yet" in mnist
+    assert 'license: "cc-by-sa-3.0"' in mnist and "Not tested yet" in mnist
     assert "attention was not supervised" in mnist
 
 

@@ -81,7 +81,7 @@ def test_a_row_says_from_which_runs_its_weights_come() -> None:
     second = made_up("multimnist-10", name="second", init_from="first@0123456789ab", status="stopped")
     page = results_page([first, second])
     assert row_of(page, "`multimnist-10`")[4:6] == ["6 M in 2 runs", "4.0"]
-    assert "`first` → `second`" in page and "Stopped at 3 M of 3 M images" in page
+    assert "from `first@0123456789ab`" in page and "Stopped at 3 M of 3 M images" in page
 
 
 def test_ablations_are_ordered_by_error_and_the_order_is_compared() -> None:

@@ -265,14 +265,12 @@ class TestImages:
 
 def _number(asked: Request | SceneRequest, count: int) -> int:
     """Which of so many images is meant."""
-    number = asked.number
     if asked.pick == "any":
-        number = random.randrange(min(count, 10_000))
-    elif asked.pick == "next":
-        number = (int(number or 0) + 1) % count
-    if number is None or not 0 <= number < count:
-        raise OcraError(f"Choose an image number from 0 to {count - 1:,}.")
-    return int(number)
+        return random.randrange(min(count, 10_000))
+    if asked.pick == "next" and asked.number is None:
+        return 1 % count
+    number = int(within(asked.number, 0, count - 1, "number of the image"))
+    return (number + 1) % count if asked.pick == "next" else number
 
 
 def _source(image: Tensor) -> UserImage:

@@ -51,10 +51,11 @@ class Draws:
 
 def check_corruption(kind: str | None, severity: float | None = None) -> None:
     """Refuse a corruption that there is not, or a severity out of range."""
-    if kind is not None and kind not in CORRUPTIONS:
-        raise UsageError(f"There is no corruption '{kind}'; choose one of {', '.join(CORRUPTIONS)}.")
-    if severity is not None and not 0 <= severity <= MOST:
-        raise UsageError(f"The severity of a corruption goes from 0 to {MOST:g}, not {severity}.")
+    if kind is not None and not (isinstance(kind, str) and kind in CORRUPTIONS):
+        raise UsageError(f"There is no corruption {kind!r}; choose one of {', '.join(CORRUPTIONS)}.")
+    number = isinstance(severity, int | float) and not isinstance(severity, bool)
+    if severity is not None and not (number and 0 <= severity <= MOST):
+        raise UsageError(f"The severity of a corruption goes from 0 to {MOST:g}, not {severity!r}.")
 
 
 def corrupt(image: Floats, kind: str, severity: float, draws: Draws) -> Floats:

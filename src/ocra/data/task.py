@@ -112,11 +112,19 @@ class TaskConfig:
         for item in dataclasses.fields(self):
             value = getattr(self, item.name)
             if isinstance(value, list):  # JSON has no tuples, and lists cannot be hashed
-                object.__setattr__(self, item.name, tuple(value))
+                object.__setattr__(self, item.name, value := tuple(value))
             elif isinstance(value, os.PathLike):
-                object.__setattr__(self, item.name, os.fspath(value))
-            elif item.type in (int, "int") and type(value) is not int:
+                object.__setattr__(self, item.name, value := os.fspath(value))
+            if item.type in (int, "int") and type(value) is not int:
                 raise UsageError(f"task.{item.name} must be a whole number, not {value!r}.")
+            try:
+                hash(value)
+            except TypeError:  # configs are compared and looked up
+                raise UsageError(f"task.{item.name} cannot be {value!r}.") from None
+            if item.type == "tuple[str, ...]" and not (
+                isinstance(value, tuple) and all(isinstance(each, str) for each in value)
+            ):
+                raise UsageError(f"task.{item.name} must be a list of words, not {value!r}.")
         check_switches(self, "task")
         if self.corruption is not None:
             check_corruption(self.corruption, self.severity)

@@ -96,6 +96,11 @@ class Record:
         return self.preset in ALL_PRESETS and all(key in _TRAINING_ONLY for key in changed)
 
     @property
+    def has_stages(self) -> bool:
+        """Whether it was made by one command; the runs of version 0.1, which had no stages, were chained by hand."""
+        return "stages" in self.settings
+
+    @property
     def has_failed(self) -> bool:
         """Whether it diverged, or finished having learnt next to nothing."""
         hopeless = self.test is not None and self.test["error"] > HOPELESS
@@ -104,7 +109,7 @@ class Record:
     @property
     def supervised_attention(self) -> bool:
         """Whether the run was shown where the objects are."""
-        if "stages" not in self.settings:  # version 0.1
+        if not self.has_stages:
             return bool(self.settings["training"].get("guide"))
         return any(stage["attention_supervision"] not in (0, [0, 0]) for stage in self.settings["stages"])
 

@@ -191,9 +191,9 @@ def evaluate_command(weights: str, test: dict[str, Any], record: Record) -> str:
 
 def training_command(record: Record, records: list[Record]) -> str:
     """How weights are trained again: one command, or the chain of runs that led to them."""
+    if record.has_stages:
+        return f"`{record.command}`" + (f", from `{record.init_from}`" if record.init_from else "")
     runs = chain(record, records).runs
-    if len(runs) == 1 and record.version != "0.1":
-        return f"`{record.command}`"
     names = " → ".join(f"`{run.name}`" for run in reversed(runs))
     return f"{len(runs)} runs of version {record.version}, each fine-tuned from the one before: {names}"
 
@@ -295,7 +295,7 @@ def _paper_table(table: PaperTable, records: list[Record]) -> list[str]:
         text = f"- `{run.preset}`: Trained by {training_command(run, records)}."
         if run.status == "stopped":
             text += f" Stopped at {millions(run.cost.images)} of {millions(run.cost.planned_images)} images."
-        if run.version != "0.1" and run.changes:
+        if run.has_stages and run.changes:
             text += f" Not as in the preset: {settings_in_words(run.changes)}."
         made.append(text)
     lengths = [f"`{run.preset}` by length:\n\n{found}" for run in runs if (found := lengths_table(run))]

@@ -210,7 +210,7 @@ def _side_sizes(record: Record, longest: float) -> list[tuple[str, float, float]
 def _draw_side(sheet: Sheet, record: Record, plan: Plan) -> None:
     """The user's image, the path over the model's, the mask and the reconstruction."""
     for name, left, top, width, height in plan.side:
-        short = plan.width < NARROW and width < 0.065 * len(name)
+        short = plan.edge == SLIM and width < 0.065 * len(name)
         sheet.write(left, top + STEP_NAMES / 2, SHORT_NAMES[name] if short else name, color=MUTED)
         axes = sheet.panel(left, top + STEP_NAMES, width, height)
         if name == "your image":
