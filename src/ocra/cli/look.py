@@ -24,7 +24,7 @@ from ocra.images.reading import endings, find_images
 from ocra.lab import scanpaths
 from ocra.lab.formats import READABLE
 from ocra.model.network import Network
-from ocra.prediction import DEFAULT_WEIGHTS, Prediction, given, load, predict_each
+from ocra.prediction import PHOTOGRAPH_WEIGHTS, Prediction, given, load, predict_each
 
 FIGURES = ("-look.png", "-steps.png")
 
@@ -61,7 +61,7 @@ class TaskImages:
 def predict(
     images: tuple[str, ...],
     /,
-    weights: str = DEFAULT_WEIGHTS,
+    weights: str = PHOTOGRAPH_WEIGHTS,
     as_json: Annotated[bool, arg(name="json")] = False,
     save: Path | None = None,
     explain: bool = False,
@@ -74,7 +74,8 @@ def predict(
 
     Photographs and scans work: an image is made grey, turned to light on dark where its background is light,
     evened out, and fitted to the model's size; --explain and --save show each step. The default weights know
-    two overlapping digits; for digits that lie apart use --weights cluttered-5, for house numbers svhn-12.
+    two overlapping digits under noise and other nuisance; for digits that lie apart use --weights cluttered-5,
+    for house numbers svhn-12.
 
     Example: ocra predict photo.jpg scans/*.png --save out
 
