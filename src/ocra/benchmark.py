@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import resource
 import statistics
 import subprocess
@@ -19,7 +18,6 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.distributed as dist
 from numpy.typing import NDArray
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -31,7 +29,7 @@ from ocra.files import cores
 from ocra.losses import LossWeights, compute_losses
 from ocra.model.reference import reference_pass
 from ocra.presets import preset
-from ocra.training.distributed import Group
+from ocra.training.distributed import Group, joined
 from ocra.training.logging import Reporter
 from ocra.training.optim import ROOT_EVERY
 from ocra.training.run import choose_precision
@@ -213,10 +211,18 @@ def work() -> None:
     job = Job(**json.loads(sys.argv[1]))
     torch.set_num_threads(job.threads)
     torch.set_flush_denormal(True)
-    if job.size > 1:
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo0" if sys.platform == "darwin" else "lo")
-        dist.init_process_group("gloo", init_method=f"file://{job.store}", rank=job.rank, world_size=job.size)
-    group = Group(job.rank, job.size)
+    if job.size == 1:
+        print(json.dumps(_measured(job, Group())), flush=True)
+        return
+    place = {"init_method": f"file://{job.store}", "rank": job.rank, "world_size": job.size}
+    with joined(torch.device("cpu"), **place) as group:
+        print(json.dumps(_measured(job, group)), flush=True)
+        with suppress(OcraError):  # a process that left first would break the last message to the others
+            group.barrier()
+
+
+def _measured(job: Job, group: Group) -> dict[str, Any]:
+    """What this process of a job finds."""
     step, parts = _step(job, group)
     before = time.monotonic()
     step()
@@ -228,7 +234,7 @@ def work() -> None:
     for _ in range(ROUNDS):
         durations += _repeat(step, job, group)
         speeds.append(_gemm_gflops(job, group))
-    found = {
+    return {
         "images": len(durations) * job.batch_size // job.size,
         "seconds": sum(durations),
         "median_step_seconds": statistics.median(durations),
@@ -237,9 +243,6 @@ def work() -> None:
         "peak_memory_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
         "parts": {name: round(value / sum(parts.values()), 4) for name, value in parts.items()},
     }
-    print(json.dumps(found), flush=True)
-    with suppress(OcraError):  # a process that left first would break the last message to the others
-        group.barrier()
 
 
 def _gemm_gflops(job: Job, group: Group) -> float:

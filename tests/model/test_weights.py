@@ -73,10 +73,11 @@ def test_weights_of_version_0_1_load_with_all_that_was_saved_with_them(tmp_path:
     shutil.copy(Path(__file__).parent / "config-0.1.json", tmp_path / "config.json")
     old, new = OCRA.from_pretrained(tmp_path), OCRA.from_pretrained("multimnist-3")
     assert old.config == new.config and old.info.answer == new.info.answer == AnswerRule(2, repeats=False)
-    for name in ("name", "class_names", "glimpses", "masked", "record"):
+    for name in ("name", "class_names", "glimpses", "masked"):
         assert getattr(old.info, name) == getattr(new.info, name)
-    assert new.info.task.items() <= old.info.task.items()
-    assert old.info.record["training"]["images_seen"] == 3_200_000
+    saved = json.loads((tmp_path / "config.json").read_text())
+    assert old.info.record == {name: saved[name] for name in old.info.record}
+    assert old.info.record.keys() >= {"loss", "training", "result", "test", "validation_error", "versions"}
 
 
 def test_softmax_couplings_of_version_0_1_are_refused(folder: Path) -> None:

@@ -139,10 +139,10 @@ def process_group(processes: int, device: str, batch: int = 1) -> Iterator[Group
         rank, size, port = map(int, os.environ[JOIN].split(":"))
         store = dist.TCPStore("127.0.0.1", port, size, is_master=False)
         store.set(f"ready {rank}", "")
-        with _joined(choose_device(device, rank), store=store, rank=rank, world_size=size) as group:
+        with joined(choose_device(device, rank), store=store, rank=rank, world_size=size) as group:
             yield group
     elif under_torchrun():
-        with _joined(choose_device(device, int(os.environ.get("LOCAL_RANK", 0)))) as group:
+        with joined(choose_device(device, int(os.environ.get("LOCAL_RANK", 0)))) as group:
             yield group
     else:
         place = choose_device(device)
@@ -152,13 +152,17 @@ def process_group(processes: int, device: str, batch: int = 1) -> Iterator[Group
                 yield Group(0, 1, place)
             return
         store = dist.TCPStore("127.0.0.1", 0, count, is_master=True, wait_for_workers=False)
-        with _workers(count, store, device), _joined(place, store=store, rank=0, world_size=count) as group:
+        with _workers(count, store, device), joined(place, store=store, rank=0, world_size=count) as group:
             yield group
 
 
 @contextmanager
-def _joined(device: torch.device, **place: Any) -> Iterator[Group]:
-    """Meet the other processes."""
+def joined(device: torch.device, **place: Any) -> Iterator[Group]:
+    """Meet the other processes, here or, without a place, where torchrun says."""
+    # Its functions have the group of the moment it is imported as default, and would keep it and its threads for ever:
+    # the compiler's import of it comes too late, and the threads may abort the process when it ends.
+    import torch.distributed.nn.functional  # noqa: F401
+
     if place:
         # The host's own name may resolve to nothing in a container; the loopback interface is always there.
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo0" if sys.platform == "darwin" else "lo")
