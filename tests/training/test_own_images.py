@@ -8,11 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image, ImageDraw
 
 import ocra
 from ocra.baselines import SmallCNN
 from ocra.cli.main import main
+from ocra.data.folder import FolderTask
 from ocra.data.labels import read_labels
 from ocra.errors import OcraError
 from ocra.experiment import Experiment
@@ -115,8 +117,59 @@ def test_the_background_is_removed_unless_the_tone_tells_the_class(tmp_path: Pat
     assert not summarise_folder(tmp_path / "either", contrast=False).contrast
 
 
+def draw_counted(root: Path, sides: tuple[int, int] = (8, 12), most: int = 3) -> Path:
+    """Images of one to three squares or none, dark on light."""
+    root.mkdir()
+    rng, rows = np.random.default_rng(0), ["file,labels"]
+    for number in range(90):
+        image = Image.new("L", (64, 64), 220)
+        names = [str(rng.choice(["box", "ring"])) for _ in range(number % (most + 1))]
+        for place, name in enumerate(names):
+            side = int(rng.integers(*sides))
+            x, y = 20 * place + int(rng.integers(0, 4)), int(rng.integers(0, 64 - side))
+            box = (x, y, x + side, y + side)
+            ImageDraw.Draw(image).rectangle(box, fill=20 if name == "box" else 220, outline=20, width=3)
+        image.save(root / f"{number}.png")
+        rows.append(f"{number}.png,{' '.join(names)}")
+    (root / "labels.csv").write_text("\n".join(rows))
+    return root
+
+
+def test_images_are_put_together_of_single_objects(tmp_path: Path) -> None:
+    experiment = folder_experiment(draw_counted(tmp_path / "counted"))
+    assert experiment.task.to_dict()["compose"] > 0
+    task = FolderTask(replace(experiment.task, compose=1.0, contrast=True), "train")
+    batch = task.batch(range(200), annotations=True)
+    objects = batch.counts.sum(1)
+    assert set(objects.tolist()) <= {1.0, 2.0, 3.0} and (objects > 1).float().mean() > 0.9
+    assert batch.annotations is not None
+    assert ((batch.annotations.classes >= 0).sum(1) == objects).all()
+    assert torch.equal(task.batch([7]).images[0], task.batch(range(10)).images[7])
+
+
+def test_only_training_images_are_put_together(tmp_path: Path) -> None:
+    root = draw_counted(tmp_path / "counted")
+    config = folder_experiment(root).task
+    plain = FolderTask(replace(config, compose=0.0), "validation").batch(range(5))
+    assert torch.equal(FolderTask(config, "validation").batch(range(5)).images, plain.images)
+
+
+def test_a_class_that_never_repeats_is_not_added_twice(tmp_path: Path) -> None:
+    root = draw_counted(tmp_path / "pairs", most=2)
+    table = (root / "labels.csv").read_text().replace("box box", "box ring").replace("ring ring", "box ring")
+    (root / "labels.csv").write_text(table)
+    task = FolderTask(replace(folder_experiment(root).task, compose=1.0), "train")
+    assert not task.answer_rule.repeats and task.batch(range(200)).counts.max() == 1
+
+
+def test_objects_that_fill_the_image_are_not_put_together(tmp_path: Path) -> None:
+    root = draw_counted(tmp_path / "large", sides=(58, 62))
+    assert FolderTask(folder_experiment(root).task, "train").compose == 0
+
+
 def test_an_image_without_a_background_is_left_as_it_is(tmp_path: Path) -> None:
-    assert not summarise_folder(write_folder(tmp_path, ["cat", "dog"] * 20)).contrast
+    summary = summarise_folder(write_folder(tmp_path, ["cat", "dog", "cat dog"] * 20))
+    assert not summary.contrast and folder_experiment(summary).task.to_dict()["compose"] == 0
 
 
 def test_too_few_images_cannot_tell_whether_the_tone_matters() -> None:
@@ -138,6 +191,12 @@ def test_a_larger_folder_is_trained_longer(tmp_path: Path) -> None:
     few = summarise_folder(write_folder(tmp_path, ["cat", "dog"] * 5))
     many = replace(few, images={**few.images, "train": 50_000})
     assert folder_experiment(few).images < folder_experiment(many).images
+
+
+def test_more_classes_and_objects_are_trained_longer(tmp_path: Path) -> None:
+    few = summarise_folder(write_folder(tmp_path, ["cat", "dog"] * 5))
+    more = replace(few, classes=dict.fromkeys("abcdefgh", 9), objects={1: 5, 3: 5})
+    assert folder_experiment(few).images < folder_experiment(more).images
 
 
 def test_training_says_what_it_sees_and_how_it_went(

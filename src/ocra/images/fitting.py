@@ -131,7 +131,7 @@ def prepare(
         scales = columns / config.width, rows / config.height
         scales = scales if fit == "stretch" else (max(scales), max(scales))
         frame = Frame.centred(columns / 2, rows / 2, *scales, config)
-        image = frame.view(pixels, _border(pixels))
+        image = frame.view(pixels, border_tone(pixels))
     image = np.clip(image, 0, 1)
     steps.append(_step("what the model sees", image, f"{config.width} × {config.height} px"))
     tensor = torch.from_numpy(np.ascontiguousarray(image.transpose(2, 0, 1)))
@@ -173,7 +173,7 @@ def border_ring(pixels: NDArray) -> NDArray:
     return pixels[~inner]
 
 
-def _border(pixels: Floats) -> Floats:
+def border_tone(pixels: Floats) -> Floats:
     """The tone of the background, [channels]."""
     return np.median(border_ring(pixels), axis=0).astype(np.float32)
 
@@ -183,7 +183,7 @@ def contrast_with_border(pixels: Floats, channels: int) -> Floats:
 
     For a grey image (one channel) it is the difference in that colour in which it is largest.
     """
-    difference = np.abs(pixels - _border(pixels))
+    difference = np.abs(pixels - border_tone(pixels))
     return difference.max(axis=2) if channels == 1 and pixels.ndim == 3 else difference
 
 
@@ -215,7 +215,7 @@ def _is_dark_around(pixels: Floats) -> bool:
 
 def _difference_from_border(pixels: Floats) -> Floats:
     """How much each place differs from the background, 0 to 1: [rows, columns]."""
-    difference = np.abs(pixels - _border(pixels)).mean(2)
+    difference = np.abs(pixels - border_tone(pixels)).mean(2)
     return difference / max(float(difference.max()), LEAST_CONTRAST)
 
 
@@ -226,7 +226,7 @@ def _focus(
     left, top, right, bottom = box
     shown = steps[-1].pixels.shape[1] / pixels.shape[1]
     steps.append(_step("ink found", pixels, box=(left * shown, top * shown, right * shown, bottom * shown)))
-    background = _border(pixels)
+    background = border_tone(pixels)
     alone = np.broadcast_to(background, pixels.shape).copy()
     alone[top:bottom, left:right] = pixels[top:bottom, left:right]
     if preprocessing.digits_apart:

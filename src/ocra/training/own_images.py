@@ -48,6 +48,8 @@ LARGEST_LOOK = 256
 """Of larger images only every second, third … pixel is looked at to learn about tones."""
 TELLING_TONE = 0.1
 """Share of the variance of objects' tones that their classes may explain before the tone counts as theirs."""
+COMPOSED = 0.5
+"""Share of the images that are put together of images of one object, where that can be done."""
 MOST_GLIMPSES = 10
 PATIENCE = 8
 """Validations, of twenty, without a lower error that end a run."""
@@ -76,6 +78,8 @@ class FolderSummary:
     """Whether any image has colour."""
     contrast: bool
     """Whether images are shown as the difference from their background, see `tone_is_free`."""
+    background: bool
+    """Whether images have a background, from which objects can be told."""
     boxes: bool
     """Whether it is known where the objects are."""
     single: int
@@ -208,7 +212,7 @@ def summarise_folder(root: str | Path, **settings: Any) -> FolderSummary:
             f"All images of {root} have the same labels ({what}), so there is nothing to tell apart. Add images of "
             "another class, or some that show nothing (no labels)."
         )
-    sizes, colour, free = _look_at(Path(root).expanduser(), labelled, names)
+    sizes, colour, background, free = _look_at(Path(root).expanduser(), labelled, names)
     contrast = free if settings.get("contrast") is None else settings["contrast"]
     scale = min(1.0, LARGEST_SIDE / max(max(size) for size in sizes))
     width, height = (max(SMALLEST_SIDE, round(scale * max(side))) for side in zip(*sizes, strict=True))
@@ -231,6 +235,7 @@ def summarise_folder(root: str | Path, **settings: Any) -> FolderSummary:
         image_shape=shape,
         colour=colour,
         contrast=contrast,
+        background=background,
         boxes=all(image.boxes is not None for image in labelled),
         single=sum(len(labels) == 1 for labels in trained),
         most_of_a_class=max((labels.count(label) for labels in trained for label in labels), default=1),
@@ -244,6 +249,8 @@ class _Looks(NamedTuple):
     """Width and height of each."""
     colour: bool
     """Whether any of them has colour."""
+    background: bool
+    """Whether there is one, of much the same tone all around."""
     tone_is_free: bool
 
 
@@ -266,7 +273,7 @@ def _look_at(root: Path, labelled: list[LabelledImage], names: tuple[str, ...]) 
     counts = count_labels(chosen, names)
     shown = counts.sum(1) > 0
     even = bool(shown.any()) and float(np.median(np.array(unevenness)[shown])) < EVEN_BORDER
-    return _Looks(sizes, colour, even and tone_is_free(np.array(tones)[shown], counts[shown]))
+    return _Looks(sizes, colour, even, even and tone_is_free(np.array(tones)[shown], counts[shown]))
 
 
 def tone_is_free(tones: NDArray[np.floating], counts: NDArray[np.floating]) -> bool:
@@ -297,9 +304,11 @@ def folder_experiment(
     summary = folder if isinstance(folder, FolderSummary) else summarise_folder(folder, **settings)
     channels, height, width = summary.image_shape
     most = summary.most_objects
-    settings = {**settings, "contrast": summary.contrast}
+    chosen = {"compose": COMPOSED if summary.background and summary.single and most > 1 else 0.0}
+    settings = {**chosen, **settings, "contrast": summary.contrast}
     task = FolderTask.Config(root=summary.root, **settings).fitted_to(summary.image_shape)
-    seen = images or 150_000 + 20 * summary.images["train"]
+    # What there is to learn: each class in the company of others.
+    seen = images or 60_000 + 10_000 * min(len(summary.classes) * most, 30) + 20 * summary.images["train"]
     stage = Stage(
         seen,
         warmup_images=min(3_200, seen // 10),
@@ -360,13 +369,15 @@ def cnn_experiment(own: Experiment, summary: FolderSummary, cpu_seconds: float) 
 
 def _plan(experiment: Experiment, processes: int, compare: bool) -> str:
     """What training will do, and about how long that will take here."""
-    model, train_images = experiment.model, len(make_task(experiment.task, "train"))
+    model, task = experiment.model, make_task(experiment.task, "train")
     minutes = experiment.images * seconds_per_image(experiment) / (processes or cores()) / 60
     augmented = "each time varied anew" if getattr(experiment.task, "augment", False) else "as they are"
-    times = experiment.images / train_images
+    times = experiment.images / len(task)
     often = f"each about {times:.0f} times" if times >= 1.5 else "each about once"
+    composed = getattr(task, "compose", 0.0)
     lines = [
         f"{experiment.images:,} images: {often}, {augmented}",
+        *([f"{composed:.0%} of them put together of images of one object"] if composed else []),
         f"{model.glimpses} glimpses of {model.glimpse_size} × {model.glimpse_size} pixels at each",
         *(_told(number, stage) for number, stage in enumerate(experiment.stages, 1)),
         f"about {_minutes(minutes)} on this machine"
