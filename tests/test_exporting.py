@@ -15,7 +15,10 @@ import torch
 from tiny import tiny_model, tiny_weights
 
 import ocra
+from ocra import exporting
+from ocra.baselines import RAM, CapsNet, CapsNetConfig, DRAMConfig, RAMConfig
 from ocra.baselines.cnn import SmallCNN, SmallCNNConfig
+from ocra.baselines.ram import DRAM
 from ocra.cli.main import main
 from ocra.data import MultiMNIST
 from ocra.errors import OcraError, UsageError
@@ -34,6 +37,15 @@ KINDS: dict[str, Callable[[], Network]] = {
     ),
     "without attention": lambda: tiny_model(glimpses=2, attention=False, height=24, width=24),
     "a baseline": lambda: SmallCNN(SmallCNNConfig(widths=(4, 6, 8), most=2)).eval(),
+    "CapsNet": lambda: CapsNet(
+        CapsNetConfig(filters=8, primary_channels=4, capsule_size=8, decoder=(16, 16))
+    ).eval(),
+    "RAM": lambda: RAM(RAMConfig(height=40, width=48, glimpses=2, scales=2, hidden=16)).eval(),
+    "DRAM": lambda: DRAM(
+        DRAMConfig(
+            height=40, width=48, glimpses=2, scales=2, hidden=16, filters=(4, 4, 8), glimpse_features=16
+        )
+    ).eval(),
 }
 
 
@@ -66,6 +78,23 @@ def test_an_onnx_file_answers_as_the_network_for_any_batch(kind: str, tmp_path: 
     ):
         assert_same(outputs_of(session, images), Portable(network)(images))
     assert {output.shape[0] for output in session.get_outputs()} == {"batch"}
+    assert made.difference <= 1e-5 and made.rounding <= 1e-5
+
+
+def test_a_file_that_answers_otherwise_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = exporting._run_torch_program
+    for off, refused in ((1e-6, False), (1e-3, True)):
+        monkeypatch.setattr(
+            exporting,
+            "_run_torch_program",
+            lambda content, images, off=off: {"scores": run(content, images)["scores"] + off},
+        )
+        if refused:
+            with pytest.raises(OcraError, match="answers otherwise than the network"):
+                ocra.export(tiny_model(glimpses=1), tmp_path / "refused.pt2")
+        else:
+            ocra.export(tiny_model(glimpses=1), tmp_path / "model.pt2")
+    assert [path.name for path in tmp_path.iterdir()] == ["model.pt2"]
 
 
 @pytest.mark.slow

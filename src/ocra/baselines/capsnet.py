@@ -94,9 +94,9 @@ class CapsNet(Network, kind="capsnet"):
         """
         passes = self.config.routings if routings is None else how_often("routings", routings)
         with self.mixed_precision():
-            maps = self.primary(
-                F.relu(self.convolution(images))
-            ).float()  # [batch, channels · size, rows, columns]
+            maps = self.primary(F.relu(self.convolution(images))).to(
+                images.dtype
+            )  # [batch, channels · size, rows, columns]
         maps = maps.unflatten(1, (self.config.primary_channels, self.config.primary_size))
         primary, _ = squash(maps.movedim(2, -1).flatten(1, 3))  # [batch, capsules, size]
         capsules, lengths = softmax_routing(self.digits.predictions(primary), passes)

@@ -312,7 +312,7 @@ class DRAM(HardAttention, kind="dram"):
         context = zeros
         if self.config.context:
             with self.mixed_precision():
-                context = self.context(F.adaptive_avg_pool2d(images, self.coarse[1:])).float()
+                context = self.context(F.adaptive_avg_pool2d(images, self.coarse[1:])).to(images.dtype)
         return (zeros, zeros), (context, zeros)
 
     def choose(self, state: Any) -> tuple[Tensor, Tensor]:
@@ -321,7 +321,7 @@ class DRAM(HardAttention, kind="dram"):
 
     def take_in(self, glimpse: Tensor, place: Tensor, state: Any) -> Any:
         with self.mixed_precision():
-            what = self.what(glimpse).float()
+            what = self.what(glimpse).to(glimpse.dtype)
         features = F.relu(what) * F.relu(self.where(place))
         recognised = self.recognise(features, state[0])
         # As in RAM, what recognises learns from the answer alone, and what plans from the reward alone.

@@ -128,5 +128,6 @@ def export(
     for path, _ in wanted:
         made = write(weights, path, glimpses=glimpses)
         size = path.stat().st_size / 1e6
-        print(printable(f"{path}: {size:.1f} MB, scores within {made.difference:.0e} of the network's."))
+        print(printable(f"{path}: {size:.1f} MB, scores within {made.difference:.0e} of the network's,"))
+        print(f"whose own are within {made.rounding:.0e} of those in double precision.")
         print(f"It gives {', '.join(made.outputs)}.")
