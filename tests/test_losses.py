@@ -150,6 +150,20 @@ def test_cross_entropy_is_of_scores_and_readout() -> None:
     assert torch.allclose(losses.total, without.total + 0.5 * losses.cross_entropy)
 
 
+def test_early_answers_are_the_margin_loss_on_the_scores_after_each_glimpse() -> None:
+    lengths, counts = torch.rand(4, 3, 11), torch.randint(0, 2, (4, 10)).float()  # one background capsule
+    batch = Batch(torch.rand(4, 1, 4, 4), counts)
+    trace = Trace(lengths[:, :, :10].sum(1), torch.rand(4, 1, 4, 4), lengths)
+    so_far = [Trace(lengths[:, :t, :10].sum(1), trace.canvas, lengths[:, :t]) for t in (1, 2, 3)]
+    for config in (COUNTED, LossConfig()):
+        without = compute_losses(trace, batch, config, LossWeights())
+        losses = compute_losses(trace, batch, config, LossWeights(early_answers=0.5))
+        after_each = [compute_losses(part, batch, config, LossWeights()).margin for part in so_far]
+        assert torch.allclose(losses.early_answers, torch.stack(after_each).mean())
+        assert torch.allclose(losses.total, without.total + 0.5 * losses.early_answers)
+        assert without.early_answers == 0
+
+
 @pytest.mark.parametrize("entropy", [0.0, 0.5])
 @pytest.mark.parametrize("mask", ["none", "authors", "paper"])
 def test_black_image_and_silent_capsules_give_finite_loss_and_gradient(mask: str, entropy: float) -> None:
@@ -158,7 +172,9 @@ def test_black_image_and_silent_capsules_give_finite_loss_and_gradient(mask: str
     batch = Batch(torch.zeros(2, 1, 4, 4), torch.eye(10)[:2])
     trace = trace_of(lengths, canvas, torch.zeros(2, 1, 4, 4))
     config = LossConfig(reconstruction_mask=mask)  # type: ignore[arg-type]
-    loss = compute_losses(trace, batch, config, LossWeights(cross_entropy=entropy)).total
+    loss = compute_losses(
+        trace, batch, config, LossWeights(cross_entropy=entropy, early_answers=entropy)
+    ).total
     loss.backward()
     assert loss.isfinite()
     assert lengths.grad is not None and lengths.grad.isfinite().all()

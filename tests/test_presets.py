@@ -69,7 +69,7 @@ def test_the_papers_recipe_is_one_stage_of_plain_adam(name: str) -> None:
     (stage,) = experiment.stages
     assert (stage.lr, stage.batch_size, stage.grad_clip, stage.beta2) == (1e-3, 128, 10, 0.999)
     assert stage.shampoo_lr == stage.ema_decay == stage.warmup_images == stage.single_objects == 0
-    assert stage.over_count == stage.cross_entropy == stage.attention_supervision == 0
+    assert stage.over_count == stage.cross_entropy == stage.attention_supervision == stage.early_answers == 0
     assert stage.init_from is None and stage.select == 1 and experiment.init == "paper"
     assert stage.images >= 150e6
     task = experiment.task.to_dict()

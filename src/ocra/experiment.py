@@ -58,6 +58,8 @@ class Stage:
     """Weight of the penalty on scores above the count, for tasks that count. Paper: none."""
     attention_supervision: Ramp = 0.0
     """Weight of the loss that draws the read windows to the objects' boxes. Paper: none."""
+    early_answers: Ramp = 0.0
+    """Weight of the margin loss on the scores so far, after each glimpse, not the last alone. Paper: none."""
     single_objects: Ramp = 0.0
     """Curriculum: share of images that show one object only."""
     spread: Ramp = 1.0
@@ -87,6 +89,7 @@ class Stage:
             "cross_entropy",
             "over_count",
             "attention_supervision",
+            "early_answers",
         ):
             self._check_ramp(name, math.inf)
         for name in ("single_objects", "spread"):

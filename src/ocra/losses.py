@@ -61,6 +61,7 @@ class LossWeights(NamedTuple):
     cross_entropy: float = 0.0
     over_count: float = 0.0
     attention_supervision: float = 0.0
+    early_answers: float = 0.0
 
 
 class Losses(NamedTuple):
@@ -72,6 +73,7 @@ class Losses(NamedTuple):
     readout: Tensor
     cross_entropy: Tensor
     attention_supervision: Tensor
+    early_answers: Tensor
 
 
 def compute_losses(
@@ -85,7 +87,7 @@ def compute_losses(
     margin = classification_losses(trace, batch, config, weights.over_count).mean()
     target = reconstruction_target(batch.images, trace.attended, config.reconstruction_mask)
     reconstruction = F.mse_loss(trace.canvas, target)
-    readout, cross_entropy, supervision = (margin.new_zeros(()) for _ in range(3))
+    readout, cross_entropy, supervision, early = (margin.new_zeros(()) for _ in range(4))
     if trace.readout is not None and batch.sequence is not None:
         readout = readout_losses(trace.readout, batch.sequence).mean()
     if weights.cross_entropy:
@@ -103,20 +105,37 @@ def compute_losses(
         supervision = attention_supervision_loss(
             trace.read_windows, batch.annotations, (height, width), size, in_order_over
         )
+    if weights.early_answers:
+        early = early_answer_losses(trace, batch, config, weights.over_count).mean()
     total = (
         margin
         + weights.reconstruction * reconstruction
         + READOUT_WEIGHT * readout
         + weights.cross_entropy * cross_entropy
         + weights.attention_supervision * supervision
+        + weights.early_answers * early
     )
-    return Losses(total, margin, reconstruction, readout, cross_entropy, supervision)
+    return Losses(total, margin, reconstruction, readout, cross_entropy, supervision, early)
 
 
 def classification_losses(trace: Trace, batch: Batch, config: LossConfig, over_count: float = 0.0) -> Tensor:
     """The margin loss of each image on the scores of a pass: [batch]."""
     scores = normalised_scores(trace) if config.normalise_scores else trace.scores
     return margin_losses(scores, batch.counts, over_count, config.over_count_from)
+
+
+def early_answer_losses(trace: Trace, batch: Batch, config: LossConfig, over_count: float = 0.0) -> Tensor:
+    """The margin loss of each image [batch] on the scores so far, its mean over the glimpses.
+
+    In the paper only the scores after the last glimpse count, so a network may say nothing before.
+    """
+    lengths = trace.capsule_lengths.cumsum(1)  # [batch, glimpses, object capsules]
+    scores = lengths[:, :, : batch.counts.shape[1]]
+    if config.normalise_scores:
+        scores = scores / lengths.amax(2, keepdim=True).clamp(min=SMALLEST_MAXIMUM)
+    counts = batch.counts[:, None].expand_as(scores)
+    losses = margin_losses(scores.flatten(0, 1), counts.flatten(0, 1), over_count, config.over_count_from)
+    return losses.unflatten(0, scores.shape[:2]).mean(1)
 
 
 def image_losses(trace: Trace, batch: Batch, config: LossConfig) -> Tensor:

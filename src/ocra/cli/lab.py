@@ -11,7 +11,7 @@ from tyro.conf import Positional
 from ocra.cli.main import Device, columns, parse
 from ocra.files import printable
 from ocra.lab.experiments import EXPERIMENTS
-from ocra.lab.running import UNTIL
+from ocra.lab.running import UNTIL, table
 from ocra.lab.running import run as run_experiment
 from ocra.model.interventions import lesion_of
 from ocra.prediction import given
@@ -84,12 +84,7 @@ def run(
             lesion=[None, lesion_of(lesion)] if lesion else None, cue=[None, cue] if cue else None,
         ),
     )  # fmt: skip
-    rows = [
-        (r["model"], r["series"], str(r["x"]).replace("\n", " "), r["measure"], f"{r['mean']:.3f}",
-         f"{r['low']:.3f} to {r['high']:.3f}")
-        for r in outcome.summary
-    ]  # fmt: skip
-    titles = ("model", "series", experiment.axis or "condition", "measure", "mean", "95 % interval")
+    titles, rows = table(experiment, outcome.summary)
     print(columns(rows, titles))
     print(printable(f"Tables, figure and page are in {target}."))
 

@@ -31,6 +31,10 @@ ERROR = {"error": "exact error", "decision": "glimpses to decision", "missed": "
 class Overlap(LabExperiment):
     name, title = "overlap", "Overlap of two digits"
     question = "How much does the error grow when two digits lie more on top of each other?"
+    beside = (
+        "Of two overlapping figures people recognise the one that they attend to, and hardly the other (Rock and "
+        "Gutman 1981, Journal of Experimental Psychology: Human Perception and Performance 7:275)."
+    )
     axis, labels = "share of ink that overlaps (measured)", ERROR
 
     def conditions(self, base: Scenes, model: Network) -> list[Condition]:
@@ -49,6 +53,10 @@ class GlimpseBudget(LabExperiment):
     question = (
         "What does each glimpse buy? Fixed: all images get the same number of glimpses. Adaptive: each stops once its "
         "answer is decided, at a margin that is made wider from point to point."
+    )
+    beside = (
+        "People trade speed for accuracy: their answers grow better with the time they are given, up to a limit "
+        "(Wickelgren 1977, Acta Psychologica 41:67)."
     )
     axis, labels = "glimpses (mean)", ERROR
 
@@ -209,6 +217,10 @@ class LesionStudy(LabExperiment):
     question = (
         "What does each part do? Memory, feedback, routing, the winner that is sent on, and each capsule."
     )
+    beside = (
+        "After lesions of both parietal lobes people may see one object at a time only (simultanagnosia: Coslett and "
+        "Saffran 1991, Brain 114:1523)."
+    )
     axis, labels = "lesion", ERROR
 
     def conditions(self, base: Scenes, model: Network) -> list[Condition]:
@@ -262,6 +274,10 @@ class ShiftTransfer(LabExperiment):
     question = (
         "How far does recognition carry over to places where digits never were? Parts of them may be cut off."
     )
+    beside = (
+        "Having named an object helps people to name it again as much at another place as at the same (Biederman and "
+        "Cooper 1991, Perception 20:585)."
+    )
     axis, labels = "largest shift from the middle, pixels", ERROR
 
     def conditions(self, base: Scenes, model: Network) -> list[Condition]:
@@ -275,6 +291,10 @@ class ShiftTransfer(LabExperiment):
 class CorruptionStudy(LabExperiment):
     name, title = "corruption", "The fifteen corruptions of MNIST-C, by severity"
     question = "Which kinds of damage does recognition withstand?"
+    beside = (
+        "People withstand most kinds of damage to an image better than networks that were not trained on that kind "
+        "(Geirhos and others 2018, Advances in Neural Information Processing Systems 31)."
+    )
     axis, labels = "", ERROR
 
     def conditions(self, base: Scenes, model: Network) -> list[Condition]:
@@ -344,6 +364,10 @@ class Order(LabExperiment):
     question = (
         "Is the larger, the brighter or the more central digit recognised first? The first is that whose capsule is "
         "the longest of all at an earlier glimpse. 'Equal' is the control: two digits alike, so a half."
+    )
+    beside = (
+        "People's first fixations tend to the middle of an image, whatever it shows (Tatler 2007, Journal of Vision "
+        "7(14):4)."
     )
     axis, labels = "what sets the first digit apart", {"first": "share of trials in which it is named first"}
     measures = ("first",)

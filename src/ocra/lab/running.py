@@ -368,8 +368,9 @@ def draw(outcome: Outcome) -> Any:
     span = max(map(at, summary)) - min(map(at, summary))
     step = 0.5 / len(lines) if categories else min(0.012, 0.03 / len(lines)) * span
     wide = 3.4 if not categories else max(3.4, 0.34 * len(categories))
-    below = 1.15 if crowded else 0.5
-    width = 0.75 + len(measures) * (wide + 0.75)
+    # Room for the names below the axis, of which the longest stands upright where they are many.
+    below = 0.6 + 0.055 * max(map(len, categories)) if crowded else 0.6
+    width = 0.62 + len(measures) * (wide + 0.75) - 0.55
     labels = {
         line: " · ".join(filter(None, [line[0] if len(models) > 1 else "", line[1]])) or line[0]
         for line in lines
@@ -418,7 +419,7 @@ def draw(outcome: Outcome) -> Any:
                 ncols=columns,
                 frameon=False,
                 fontsize=8,
-                bbox_to_anchor=(0.02, 0),
+                bbox_to_anchor=(0.3 / width, 0),
             )
     return figure
 
@@ -441,24 +442,48 @@ def _page(
         f"**What was done.** {settings} ({len(rows):,} trials in all, the same scenes for each model). Models: {shown}."
     )
     parts.append(f"![{experiment.title or name}]({name}.png)")
-    parts.append(
-        "\n".join(
-            [
-                f"| model | series | {experiment.axis or 'condition'} | measure | n | mean | 95 % interval |",
-                "|---|---|---|---|---|---|---|",
-                *(
-                    f"| {r['model']} | {r['series']} | {' '.join(str(r['x']).split())} "
-                    f"| {experiment.labels.get(r['measure'], r['measure'])} "
-                    f"| {r['n']} | {r['mean']:.3f} | {r['low']:.3f} to {r['high']:.3f} |"
-                    for r in summary
-                ),
-            ]
-        )
-    )
+    titles, cells = table(experiment, summary)
+    lines = [titles, ("---",) * len(titles), *cells]
+    parts.append("\n".join(f"| {' | '.join(line)} |" for line in lines))
     for model in hashes:
         for remark in experiment.remarks([row for row in rows if row["model"] == model]):
             parts.append(f"{model}: {remark}")
     return printable_lines("\n\n".join(part for part in parts if part)) + "\n"
+
+
+def table(
+    experiment: LabExperiment, summary: Sequence[dict[str, Any]]
+) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """The summary as titles and cells, with the place in the figure where that is not the condition's own value."""
+    apart = any(row["drawn_at"] != row["x"] for row in summary)
+    axis = experiment.axis or "condition"
+    titles = (
+        "model",
+        "series",
+        *(("condition", axis) if apart else (axis,)),
+        "measure",
+        "n",
+        "mean",
+        "95 % interval",
+    )
+    cells = []
+    for row in summary:
+        place = (f"{row['drawn_at']:.2f}",) if apart else ()
+        measure = experiment.labels.get(row["measure"], row["measure"])
+        mean, between = f"{row['mean']:.3f}", f"{row['low']:.3f} to {row['high']:.3f}"
+        cells.append(
+            (
+                row["model"],
+                row["series"],
+                " ".join(str(row["x"]).split()),
+                *place,
+                measure,
+                str(row["n"]),
+                mean,
+                between,
+            )
+        )
+    return titles, cells
 
 
 def printable_lines(text: str) -> str:

@@ -370,7 +370,7 @@ def milestones(records: Iterable[Record]) -> list[tuple[Record, Milestone]]:
         run for run in records if run.preset == "multimnist-3" and run.is_of_preset and not run.init_from
     ]
     found = [(run, point) for run in fresh if (point := milestone(run)) is not None]
-    return sorted(found, key=lambda pair: pair[1].images)
+    return sorted(found, key=lambda pair: pair[1].cpu_seconds)
 
 
 def _time_to_error(records: list[Record]) -> str:

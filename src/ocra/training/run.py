@@ -173,7 +173,7 @@ def _check_network(experiment: Experiment) -> None:
     network = experiment.model.network
     if network.losses is None:
         return
-    for name in ("cross_entropy", "over_count", "attention_supervision"):
+    for name in ("cross_entropy", "over_count", "attention_supervision", "early_answers"):
         if any(getattr(stage, name) not in (0, (0, 0)) for stage in experiment.stages):
             raise OcraError(f"{network.__name__} has losses of its own; set {name} to 0 in all stages.")
     if any(stage.glimpses is not None for stage in experiment.stages) and not experiment.model.recurrent:

@@ -63,6 +63,7 @@ def moment(stages: Sequence[Stage], seen: int, model_glimpses: int) -> Moment:
             _between(stage.cross_entropy, share),
             _between(stage.over_count, share),
             _between(stage.attention_supervision, share),
+            _between(stage.early_answers, share),
         ),
         _between(stage.single_objects, share),
         _between(stage.spread, share),

@@ -37,7 +37,7 @@ Log = list[dict[str, Any]]
 SAMPLES, GAZES, HARDEST = 20, 200, 10
 LOSS_NAMES = {
     "loss": "total", "margin": "margin", "reconstruction": "reconstruction", "readout": "readout",
-    "cross_entropy": "cross-entropy", "attention_supervision": "supervision",
+    "cross_entropy": "cross-entropy", "attention_supervision": "supervision", "early_answers": "early answers",
 }  # fmt: skip
 """Of each part of the loss in the log, what its curve is called."""
 
