@@ -13,6 +13,7 @@ from ocra.losses import (
     LossConfig,
     LossWeights,
     compute_losses,
+    contrast_with_border,
     count_cross_entropy,
     image_losses,
     margin_losses,
@@ -150,6 +151,24 @@ def test_cross_entropy_is_of_scores_and_readout() -> None:
     assert torch.allclose(losses.total, without.total + 0.5 * losses.cross_entropy)
 
 
+def test_contrast_is_the_same_for_dark_on_light_and_light_on_dark() -> None:
+    image = torch.full((1, 1, 6, 6), 0.3)
+    image[..., 2:4, 2:4] = 0.7
+    expected = torch.zeros(1, 1, 6, 6)
+    expected[..., 2:4, 2:4] = 1
+    for shown in (image, 1 - image, 0.5 * image):
+        assert torch.allclose(contrast_with_border(shown), expected, atol=1e-6)
+    assert contrast_with_border(0.05 * image).max() < 0.25 and not contrast_with_border(0 * image).any()
+
+
+def test_a_canvas_of_the_contrast_costs_nothing_where_that_is_reconstructed() -> None:
+    batch = Batch(torch.rand(2, 1, 6, 6), torch.eye(10)[:2])
+    trace = trace_of(torch.rand(2, 3, 10), contrast_with_border(batch.images), None)
+    for of, free in (("contrast", True), ("image", False)):
+        losses = compute_losses(trace, batch, LossConfig(reconstruction_of=of), LossWeights())  # type: ignore[arg-type]
+        assert (losses.reconstruction == 0) == free
+
+
 def test_early_answers_are_the_margin_loss_on_the_scores_after_each_glimpse() -> None:
     lengths, counts = torch.rand(4, 3, 11), torch.randint(0, 2, (4, 10)).float()  # one background capsule
     batch = Batch(torch.rand(4, 1, 4, 4), counts)
@@ -193,5 +212,7 @@ def test_the_loss_of_each_image_is_what_is_wrong_with_its_answer() -> None:
 
 
 def test_a_mask_that_there_is_not_is_refused() -> None:
+    with pytest.raises(OcraError, match=r"loss\.reconstruction_of"):
+        LossConfig(reconstruction_of="edges")  # type: ignore[arg-type]
     with pytest.raises(OcraError, match=r"loss\.reconstruction_mask"):
         LossConfig(reconstruction_mask="both")  # type: ignore[arg-type]

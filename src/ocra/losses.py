@@ -28,6 +28,9 @@ SMALLEST_SCORE = 1e-4
 SMALLEST_MAXIMUM = 1e-6
 """Far below any score or mask that means something; keeps 0 / 0 out of a black image."""
 
+FAINTEST = 0.1
+"""An image of less contrast than this is not stretched further: it shows noise."""
+
 
 @dataclass(frozen=True)
 class LossConfig:
@@ -35,6 +38,8 @@ class LossConfig:
 
     reconstruction_mask: Literal["none", "authors", "paper"] = "none"
     """What the canvas is compared with: the image, 0.3·image + 0.7·mask·image (authors), or mask·image (paper)."""
+    reconstruction_of: Literal["image", "contrast"] = "image"
+    """The image itself, or its contrast with the tone of its border: photographs, whose background tells nothing."""
     normalise_scores: bool = True
     """Divide the scores of an image by its largest one; for tasks where no class occurs twice."""
     over_count_from: float = 0.5
@@ -46,6 +51,10 @@ class LossConfig:
         if self.reconstruction_mask not in ("none", "authors", "paper"):
             raise OcraError(
                 f"loss.reconstruction_mask must be 'none', 'authors' or 'paper', not {self.reconstruction_mask!r}."
+            )
+        if self.reconstruction_of not in ("image", "contrast"):
+            raise OcraError(
+                f"loss.reconstruction_of must be 'image' or 'contrast', not {self.reconstruction_of!r}."
             )
 
     @property
@@ -85,7 +94,8 @@ def compute_losses(
     sequence is to be read in the end, if this pass has fewer.
     """
     margin = classification_losses(trace, batch, config, weights.over_count).mean()
-    target = reconstruction_target(batch.images, trace.attended, config.reconstruction_mask)
+    shown = batch.images if config.reconstruction_of == "image" else contrast_with_border(batch.images)
+    target = reconstruction_target(shown, trace.attended, config.reconstruction_mask)
     reconstruction = F.mse_loss(trace.canvas, target)
     readout, cross_entropy, supervision, early = (margin.new_zeros(()) for _ in range(4))
     if trace.readout is not None and batch.sequence is not None:
@@ -207,6 +217,14 @@ def reconstruction_target(images: Tensor, attended: Tensor | None, mask: str) ->
     if mask == "authors":
         return 0.3 * images + 0.7 * looked_at * images
     return looked_at * images
+
+
+def contrast_with_border(images: Tensor) -> Tensor:
+    """How far each place is from the median tone of the border, at most 1: images [batch, channels, height, width]."""
+    rows, columns = images[..., (0, -1), :].flatten(2), images[..., (0, -1)].flatten(2)
+    tone = torch.cat([rows, columns], 2).median(2).values[..., None, None]
+    contrast = (images - tone).abs()
+    return contrast / contrast.amax((1, 2, 3), keepdim=True).clamp(min=FAINTEST)
 
 
 # Attention supervision: not in the paper, whose networks find out where to look by themselves.
