@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import h5py
 import numpy as np
 import pytest
 
@@ -130,7 +131,7 @@ def paths():
     return [Fixations("a.png", PATH, "p1", (0.1, 0.2, 0.3)), Fixations("b.png", PATH[:2] + 1, "p2")]
 
 
-@pytest.mark.parametrize("ending", ["csv", "json", "npz"])
+@pytest.mark.parametrize("ending", ["csv", "json", "npz", "hdf5", "h5"])
 def test_scanpaths_come_back_from_every_format(paths, tmp_path, ending):
     (file,) = write_fixations(paths, tmp_path / f"paths.{ending}")
     for before, after in zip(paths, read_fixations(file), strict=True):
@@ -144,6 +145,45 @@ def test_multimatch_tables_hold_a_path_each_and_come_back(paths, tmp_path):
     (first,), (second,) = map(read_fixations, files)
     assert np.allclose(first.places, PATH) and first.seconds == (0.1, 0.2, 0.3)
     assert second.seconds == (0.25, 0.25)
+
+
+def test_hdf5_is_laid_out_as_pysaliency_writes_its_scanpaths(paths, tmp_path):
+    # As Scanpaths.to_hdf5 and read_hdf5 of pysaliency 0.3 have it (pysaliency/datasets/scanpaths.py).
+    write_fixations(paths, tmp_path / "paths.hdf5")
+    with h5py.File(tmp_path / "paths.hdf5") as data:
+        assert (data.attrs["type"], data.attrs["version"]) == (b"Scanpaths", b"1.0")
+        assert json.loads(data.attrs["attribute_mapping"]) == {"durations": "duration", "ts": "t"}
+        assert data["lengths"][...].tolist() == [3, 2] and data["n"][...].tolist() == [0, 1]
+        assert data["xs"].shape == data["ys"].shape == (2, 3) and np.isnan(data["xs"][1, 2])
+        for group in ("scanpath_attributes", "fixation_attributes"):
+            assert json.loads(data[group].attrs["__attributes__"]) == sorted(data[group])
+        assert data["fixation_attributes/ts"][0].tolist() == pytest.approx([0, 0.1, 0.3])
+        assert data["scanpath_attributes/subject"][...].tolist() == [0, 1]
+
+
+def test_scanpaths_of_pysaliency_without_names_are_read(tmp_path):
+    with h5py.File(tmp_path / "people.hdf5", "w") as file:
+        file.attrs["type"] = np.bytes_(b"ScanpathFixations")
+        data = file.create_group("scanpaths")
+        data.attrs["type"] = np.bytes_(b"Scanpaths")
+        for name, values in {"xs": [[1.0, 2], [5, np.nan]], "ys": [[3.0, 4], [6, np.nan]]}.items():
+            data[name] = values
+        data["n"], data["lengths"] = [7, 7], [2, 1]
+        data.create_group("scanpath_attributes")["subject"] = [0, 4]
+        data.create_group("fixation_attributes")["ts"] = np.zeros((2, 2))
+    first, second = read_fixations(tmp_path / "people.hdf5")
+    assert (first.image, first.subject, first.places.tolist()) == ("7", "0", [[1, 3], [2, 4]])
+    assert (second.image, second.subject, second.places.tolist()) == ("7", "4", [[5, 6]])
+
+
+def test_other_hdf5_files_are_refused(tmp_path):
+    with h5py.File(tmp_path / "other.h5", "w") as file:
+        file["xs"] = [1.0]
+    with pytest.raises(OcraError, match="does not hold pysaliency's Scanpaths"):
+        read_fixations(tmp_path / "other.h5")
+    (tmp_path / "text.h5").write_text("no HDF5")
+    with pytest.raises(OcraError, match="could not be read"):
+        read_fixations(tmp_path / "text.h5")
 
 
 def test_durations_go_into_json_as_milliseconds(paths, tmp_path):

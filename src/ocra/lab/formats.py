@@ -1,4 +1,4 @@
-"""Scanpaths as other programs write them: CSV, MultiMatch TSV, COCO-Search18 and ViSioNS JSON, NPZ."""
+"""Scanpaths as other programs write them: CSV, MultiMatch TSV, COCO-Search18 and ViSioNS JSON, pysaliency HDF5, NPZ."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ from ocra.errors import OcraError, UsageError
 from ocra.files import atomic_path, read_json, rows_to_csv, write_text_atomically
 from ocra.images.reading import endings
 
-READABLE = (".csv", ".tsv", ".json", ".npz")
+HDF5 = (".hdf5", ".h5")
+READABLE = (".csv", ".tsv", ".json", ".npz", *HDF5)
+SCANPATHS = b"Scanpaths"
+"""How pysaliency marks the HDF5 files of its class of that name."""
 DURATION = 0.25
 """Seconds that a glimpse is said to last where a table needs a time: a common mean of human fixations."""
 
@@ -42,8 +45,8 @@ def read_fixations(path: str | Path) -> list[Fixations]:
 
     .csv: a row for each fixation with image, x, y and perhaps subject. .tsv: start_x, start_y, duration as for
     MultiMatch, one path, its image named by the file. .json: a list of objects with name, subject, X, Y and T in
-    milliseconds (COCO-Search18), or objects by image name (ViSioNS). .npz: xs, ys, ns, subjects, files as
-    `write_fixations` makes them for pysaliency.
+    milliseconds (COCO-Search18), or objects by image name (ViSioNS). .hdf5, .h5: `Scanpaths` or `ScanpathFixations` of
+    pysaliency 0.3. .npz: xs, ys, ns, subjects, files as `write_fixations` makes them for pysaliency 0.2.
     """
     file = Path(path)
     ending = endings(file, READABLE)
@@ -53,6 +56,8 @@ def read_fixations(path: str | Path) -> list[Fixations]:
         elif ending == ".npz":
             with np.load(file, allow_pickle=False) as data:
                 found = list(_from_arrays(dict(data)))
+        elif ending in HDF5:
+            found = list(_from_hdf5(file))
         else:
             with open(file, newline="", encoding="utf-8") as lines:
                 rows = list(csv.DictReader(lines, delimiter="\t" if ending == ".tsv" else ","))
@@ -79,6 +84,27 @@ def _from_arrays(data: dict[str, Any]) -> Iterator[Fixations]:
         there = ~np.isnan(xs)
         who = str(subject if names is None else names[subject])
         yield Fixations(str(data["files"][n]), np.stack([xs[there], ys[there]], axis=1), who)
+
+
+def _from_hdf5(file: Path) -> Iterator[Fixations]:
+    """What pysaliency's `Scanpaths.to_hdf5` wrote; images go by their number where the file does not name them."""
+    import h5py
+
+    with h5py.File(file) as data:
+        group = data.get("scanpaths", data)
+        kind = group.attrs.get("type", b"")
+        if (kind if isinstance(kind, bytes) else str(kind).encode()) != SCANPATHS:
+            raise ValueError("it does not hold pysaliency's Scanpaths")
+        xs, ys, n, lengths = (group[name][...] for name in ("xs", "ys", "n", "lengths"))
+        of_paths = {name: values[...].tolist() for name, values in group["scanpath_attributes"].items()}
+        durations = group["fixation_attributes"].get("durations")
+        lasted = None if durations is None else durations[...]
+    images = of_paths.get("image", n.tolist())
+    subjects = of_paths.get("subject_name", of_paths.get("subject", [""] * len(n)))
+    for k, steps in enumerate(lengths.tolist()):
+        image, subject = (x.decode() if isinstance(x, bytes) else str(x) for x in (images[k], subjects[k]))
+        seconds = () if lasted is None else tuple(map(float, lasted[k, :steps]))
+        yield Fixations(image, np.stack([xs[k, :steps], ys[k, :steps]], axis=1), subject, seconds)
 
 
 def _from_rows(rows: Sequence[dict[str, str]], stem: str) -> Iterator[Fixations]:
@@ -113,6 +139,10 @@ def write_fixations(
             every: dict[str, Any] = {**_arrays(paths, duration), **arrays}
             with atomic_path(target) as temporary:
                 np.savez(temporary, **every)
+            return [target]
+        if ending in HDF5:
+            with atomic_path(target) as temporary:
+                _write_hdf5(temporary, _arrays(paths, duration), paths, duration)
             return [target]
         if ending in (".csv", ".json"):
             write_text_atomically(target, _csv(paths) if ending == ".csv" else _json(paths, duration))
@@ -197,6 +227,41 @@ def _arrays(paths: Sequence[Fixations], duration: float) -> dict[str, NDArray[An
         "files": np.array(files, dtype=np.str_),
         **named,
     }
+
+
+def _write_hdf5(
+    file: Path, arrays: dict[str, NDArray[Any]], paths: Sequence[Fixations], duration: float
+) -> None:
+    """A file that pysaliency 0.3 reads with `Scanpaths.read_hdf5`, with the names of images and subjects in it.
+
+    Scanpath attributes: subject (a number), subject_name, image. Fixation attributes, in seconds: ts, the onset, and
+    durations.
+    """
+    import h5py
+
+    durations = np.full(arrays["xs"].shape, np.nan)
+    for k, path in enumerate(paths):
+        durations[k, : len(path.places)] = _lasted(path, duration)
+    of_paths = {
+        "image": [path.image for path in paths],
+        "subject": arrays["subjects"],
+        "subject_name": [path.subject for path in paths],
+    }
+    of_fixations = {"durations": durations, "ts": arrays["ts"]}
+    with h5py.File(file, "w") as target:
+        target.attrs["type"], target.attrs["version"] = np.bytes_(SCANPATHS), np.bytes_(b"1.0")
+        mapping = json.dumps({"durations": "duration", "ts": "t"})
+        target.attrs["attribute_mapping"] = np.bytes_(mapping.encode())
+        lengths = np.array([len(path.places) for path in paths], dtype=np.int64)
+        base = {"xs": arrays["xs"], "ys": arrays["ys"], "n": arrays["ns"], "lengths": lengths}
+        for name, values in base.items():
+            target.create_dataset(name, data=values)
+        for kind, attributes in (("scanpath_attributes", of_paths), ("fixation_attributes", of_fixations)):
+            group = target.create_group(kind)
+            group.attrs["__attributes__"] = np.bytes_(json.dumps(sorted(attributes)).encode())
+            for name, entries in attributes.items():
+                text = h5py.string_dtype() if isinstance(entries, list) else None
+                group.create_dataset(name, data=entries, dtype=text)
 
 
 def _numbered(paths: Sequence[Fixations], out: Path) -> list[Path]:

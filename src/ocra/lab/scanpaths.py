@@ -108,8 +108,9 @@ def save_scanpaths(
     """Write a table by the ending of `out`; returns the files written.
 
     .csv: one row for each glimpse of each image, with window, winner and lengths. .tsv: for MultiMatch, which wants one
-    file for each scanpath, so several images give several files. .json: as COCO-Search18 and ViSioNS have it. .npz: for
-    pysaliency, see docs/images.md; images of a task, which are no files, are in it under `images`.
+    file for each scanpath, so several images give several files. .json: as COCO-Search18 and ViSioNS have it. .hdf5:
+    pysaliency's `Scanpaths`. .npz: arrays, see docs/images.md; images of a task, which are no files, are in it under
+    `images`.
     """
     if endings(out, READABLE) == ".csv":
         try:
