@@ -28,7 +28,16 @@ def lines(capsys):
 def test_json_is_one_line_for_each_image_with_agreed_names(folder, capsys):
     run("predict", ["good.png", "--weights", "weights", "--json"])
     (line,) = lines(capsys)
-    assert list(line) == ["file", "answer", "confidence", "calibrated", "objects", "scores", "glimpses"]
+    assert list(line) == [
+        "file",
+        "answer",
+        "confidence",
+        "calibrated",
+        "note",
+        "objects",
+        "scores",
+        "glimpses",
+    ]
     assert line["file"] == "good.png"
     assert (
         all(set(found) == {"label", "score", "confidence"} for found in line["objects"])

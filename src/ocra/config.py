@@ -73,6 +73,10 @@ class AnswerRule:
     """Whether a class may occur more than once in an image."""
 
 
+EVIDENCE = 14
+"""How many quantities `ocra.model.deciding.evidence` makes of a pass."""
+
+
 @dataclass(frozen=True)
 class Calibration:
     """From how clear an answer is to the probability that it is right, as found on held-out validation images.
@@ -91,10 +95,18 @@ class Calibration:
     """Where no class scores higher than this, the answer is "nothing"; for networks that always name so many."""
     images: int = 0
     """Validation images it was found on."""
+    plausible: tuple[float, ...] = ()
+    """Weights of `ocra.model.deciding.evidence`, then a constant: where the sum is below 0, the image does not look as
+    if it held as many objects as the network always names. Empty where that was not found out."""
 
     def __post_init__(self) -> None:
-        names = tuple(item.name for item in dataclasses.fields(self))
+        names = tuple(item.name for item in dataclasses.fields(self) if item.name != "plausible")
         check_numbers(self, "calibration", names, lambda value: True, "that is finite")
+        if not isinstance(self.plausible, list | tuple) or len(self.plausible) not in (0, EVIDENCE + 1):
+            raise OcraError(f"calibration.plausible must have {EVIDENCE + 1} numbers or none.")
+        if not all(type(value) in (int, float) and math.isfinite(value) for value in self.plausible):
+            raise OcraError("calibration.plausible must have numbers that are finite.")
+        object.__setattr__(self, "plausible", tuple(map(float, self.plausible)))
         check_numbers(
             self, "calibration", ("temperature", "object_temperature"), lambda value: value > 0, "above 0"
         )

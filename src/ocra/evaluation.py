@@ -24,7 +24,7 @@ from ocra.data.random import Ints
 from ocra.errors import OcraError, UsageError
 from ocra.files import cores, csv_cell, write_text_atomically
 from ocra.metrics import ErrorCounter, wrong_answers
-from ocra.model.deciding import margins, predicted_counts
+from ocra.model.deciding import evidence, margins, predicted_counts
 from ocra.model.interventions import Lesion
 from ocra.model.network import Network
 from ocra.model.trace import Trace, Windows
@@ -244,12 +244,16 @@ def calibrate(
         model.info = dataclasses.replace(model.info, calibration=ocra.calibrate(model))
 
     Margins become probabilities by a temperature and an offset of the highest likelihood. The threshold is the lowest
-    at which those answers that are given are wrong at most half as often as all would be.
+    at which those answers that are given are wrong at most half as often as all would be. A network that always names
+    so many is also shown single objects and noise: what looks more like these than all but 5 % of its own images do is
+    "unsure".
     """
     network = load(model, device)
     source = task_for(network, task, "validation", **settings)
     rule, place = rule_for(network, source), next(network.parameters()).device
-    kept: dict[str, list[Tensor]] = {"margin": [], "right": [], "object": [], "there": [], "highest": []}
+    kept: dict[str, list[Tensor]] = {
+        "margin": [], "right": [], "object": [], "there": [], "highest": [], "evidence": [], "foreign": []
+    }  # fmt: skip
     indices = source.sample(images)
     with torch.inference_mode(), _evaluating(network):
         for start in range(0, len(indices), batch_size):
@@ -272,7 +276,11 @@ def calibrate(
                 "there": there[named], "highest": highest,
             }.items():  # fmt: skip
                 kept[name].append(values)
-    found = {name: torch.cat(values).double() for name, values in kept.items()}
+            if rule.objects is not None and trace.readout is None:
+                kept["evidence"].append(evidence(trace.scores, trace.canvas, rule))
+                foreign = network(foreign_images(source, indices[start : start + batch_size]).to(place))
+                kept["foreign"].append(evidence(foreign.scores, foreign.canvas, rule).cpu())
+    found = {name: torch.cat(values).double() for name, values in kept.items() if values}
     temperature, offset = fit_probability(found["margin"], found["right"])
     fixed = rule.objects is not None and torch.isfinite(found["highest"]).all()
     calibration = Calibration(
@@ -282,6 +290,7 @@ def calibrate(
         threshold=0.0,
         silence=round(0.5 * float(found["highest"].min()), 4) if fixed else 0.0,
         images=len(indices),
+        plausible=fit_plausible(found["evidence"], found["foreign"]) if "evidence" in found else (),
     )
     sure = torch.sigmoid((found["margin"] - offset) / temperature)
     return dataclasses.replace(calibration, threshold=halving_threshold(sure, found["right"]))
@@ -307,6 +316,49 @@ def fit_probability(margin: Tensor, right: Tensor, steps: int = 50) -> tuple[flo
         weights = weights + torch.linalg.solve(bend, slope).clamp(-5, 5)
     steepness = max(float(weights[0]), 1e-3)
     return round(1 / steepness, 6), round(-float(weights[1]) / steepness, 6)
+
+
+def foreign_images(task: Task, indices: Ints) -> Tensor:
+    """Images that do not hold as many objects as those of a task: single objects, and noise in turn.
+
+    Of a task of single objects noise alone.
+    """
+    batch = task.batch(indices, single_objects=1.0)
+    generator = torch.Generator().manual_seed(int(indices[0]))
+    tone, strength = torch.rand(2, len(batch), 1, 1, 1, generator=generator)
+    noise = (tone + strength * torch.randn(batch.images.shape, generator=generator)).clamp(0, 1)
+    single = batch.counts.sum(1) < (task.answer_rule.objects or 0)
+    single &= torch.arange(len(batch)) % 4 > 0
+    return torch.where(single[:, None, None, None], batch.images, noise)
+
+
+MISTRUSTED = 0.05
+"""Share of a task's own images that are taken for foreign ones."""
+
+
+def fit_plausible(own: Tensor, foreign: Tensor, steps: int = 50) -> tuple[float, ...]:
+    """Weights of evidence, and a constant, whose sum is below 0 for most foreign images and few of the own.
+
+    own, foreign: [n, evidence]. A logistic regression in which both kinds weigh the same; where reconstructions are not
+    known, none.
+    """
+    both = torch.cat([own, foreign]).double()
+    if not len(own) or not both.isfinite().all():
+        return ()
+    middle, spread = both.mean(0), both.std(0).clamp(min=1e-6)
+    inputs = torch.cat([(both - middle) / spread, torch.ones(len(both), 1)], 1)
+    is_own = torch.arange(len(both)) < len(own)
+    share = torch.where(is_own, 0.5 / len(own), 0.5 / len(foreign))[:, None] * len(both)
+    weights, ridge = torch.zeros(inputs.shape[1], dtype=torch.float64), 0.1
+    for _ in range(steps):
+        chance = torch.sigmoid(inputs @ weights)
+        slope = inputs.T @ (share[:, 0] * (is_own.double() - chance)) - ridge * weights
+        bend = (inputs * share * (chance * (1 - chance))[:, None]).T @ inputs
+        step = torch.linalg.solve(bend + ridge * torch.eye(len(weights), dtype=torch.float64), slope)
+        weights = weights + step.clamp(-3, 3)
+    each = weights[:-1] / spread
+    constant = -(own.double() @ each).quantile(MISTRUSTED)
+    return tuple(round(float(value), 6) for value in (*each, constant))
 
 
 def halving_threshold(sure: Tensor, right: Tensor) -> float:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ocra.config import AnswerRule, Calibration
 from ocra.data.task import NO_DIGIT, Batch
-from ocra.model.deciding import margins, predicted_counts, probability
+from ocra.model.deciding import is_sure, margins, predicted_counts, probability
 from ocra.model.trace import Trace
 
 # A glimpse whose longest capsule is shorter on average adds next to nothing to any score.
@@ -111,7 +111,7 @@ class ErrorCounter:
             sure = probability(margins(trace.scores, trace.readout, rule)[1], self.calibration)
             columns = torch.stack([torch.ones_like(sure), sure, (~wrong).double()], 1)
             self.sums["confidence"].index_add_(0, (BINS * sure).long().clamp(max=BINS - 1), columns)
-            answered = sure >= self.calibration.threshold
+            answered = is_sure(trace, rule, self.calibration)
             self.sums["sure"] += torch.stack([answered.sum(), (answered & wrong).sum()])
         if trace.readout is not None and batch.sequence is not None:
             self._add_numbers(trace.readout, batch.sequence, wrong)

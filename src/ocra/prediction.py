@@ -16,11 +16,11 @@ from ocra.config import AnswerRule, Calibration, NetworkConfig
 from ocra.data import task_of_model
 from ocra.data.task import NO_DIGIT
 from ocra.errors import OcraError, UsageError
-from ocra.images.fitting import Fit, Invert, Placement, Prepared, prepare
+from ocra.images.fitting import LEAST_CONTRAST, Fit, Invert, Placement, Prepared, prepare
 from ocra.images.reading import find_images, read_image
 from ocra.metrics import predicted_counts
 from ocra.model import weights
-from ocra.model.deciding import margins, probability
+from ocra.model.deciding import is_plausible, margins, probability
 from ocra.model.interventions import Lesion
 from ocra.model.network import Network
 from ocra.model.trace import Trace, Windows
@@ -84,9 +84,11 @@ class Prediction:
     sequence: bool = False
     """Whether the order of the objects is part of the answer, as in a house number."""
     confidence: float | None = None
-    """The probability that the whole answer is right; None if the model was not calibrated."""
+    """The probability that the whole answer is right, of an image of the kind that the model was trained on; None if it
+    was not calibrated."""
     verdict: Literal["answer", "unsure", "nothing"] = "answer"
-    """Whether the objects are the answer; "unsure" where it is too likely to be wrong, "nothing" where none is seen."""
+    """Whether the objects are the answer; "unsure" where it is too likely to be wrong or the
+    image does not look as if it held so many, "nothing" where none is seen."""
     note: str = ""
     """What has to be known about an answer that is unsure, in a sentence."""
     prepared: Prepared | None = field(default=None, compare=False)
@@ -113,6 +115,7 @@ class Prediction:
             "answer": self.answer,
             "confidence": None if self.confidence is None else round(self.confidence, 4),
             "calibrated": self.confidence is not None,
+            "note": self.note,
             "objects": [
                 {"label": o.label, "score": round(o.score, 4), "confidence": round(o.confidence, 4)}
                 for o in self.objects
@@ -157,7 +160,9 @@ def predict(
     model = load(model, device)
     interventions = given(glimpses=glimpses, until=until, routings=routings, lesion=lesion, windows=windows)
     if isinstance(images, Tensor):
-        return decode(run(model, images, **interventions), model.config, model.info)
+        found = decode(run(model, images, **interventions), model.config, model.info)
+        even = (images.flatten(1).amax(1) - images.flatten(1).amin(1) < LEAST_CONTRAST).tolist()
+        return [_as_nothing(said) if blank else said for said, blank in zip(found, even, strict=True)]
     answers = []
     for _, answer in predict_each(model, images, invert=invert, fit=fit, **interventions):
         if isinstance(answer, OcraError):
@@ -190,10 +195,15 @@ def predict_each(
         for file, item in zip(batch, prepared, strict=True):
             if isinstance(item, OcraError):
                 yield file, item
-            elif item.blank:  # whatever a network makes of an even tone
-                yield file, replace(next(found), objects=(), verdict="nothing", note="", prepared=item)
             else:
-                yield file, replace(next(found), prepared=item)
+                said = replace(next(found), prepared=item)
+                yield file, _as_nothing(said) if item.blank else said
+
+
+def _as_nothing(said: Prediction) -> Prediction:
+    """What is said of one even tone, whatever a network makes of it."""
+    certain = None if said.confidence is None else 1.0
+    return replace(said, objects=(), verdict="nothing", note="", confidence=certain)
 
 
 def load(model: Network | Source | None, device: str | None = None, task: str | None = None) -> Network:
@@ -274,10 +284,13 @@ def decode(
     scores = trace.scores.tolist()
     placements = placements or [Placement()] * len(scores)
     sure = answer_confidence(trace, info.answer, info.calibration)
+    plausible = [True] * len(scores)
+    if info.calibration is not None:
+        plausible = is_plausible(trace.scores, trace.canvas, info.answer, info.calibration).tolist()
     predictions = []
     for i, objects in enumerate(answers(trace, info.class_names, info.answer, info.calibration)):
         confidence = None if sure is None else sure[i]
-        verdict, note = _judged(objects, confidence, max(scores[i]), info)
+        verdict, note = _judged(objects, confidence, plausible[i], max(scores[i]), info)
         predictions.append(
             Prediction(
                 () if verdict == "nothing" else objects,
@@ -293,7 +306,11 @@ def decode(
 
 
 def _judged(
-    objects: tuple[FoundObject, ...], confidence: float | None, highest: float, info: ModelInfo
+    objects: tuple[FoundObject, ...],
+    confidence: float | None,
+    plausible: bool,
+    highest: float,
+    info: ModelInfo,
 ) -> tuple[Literal["answer", "unsure", "nothing"], str]:
     """Whether the objects are the answer, and what has to be known if they are not."""
     known, always = info.calibration, info.answer.objects
@@ -301,9 +318,11 @@ def _judged(
         return ("answer" if objects else "nothing"), ""
     if always and highest <= known.silence and highest < math.inf:
         return "nothing", ""
-    if confidence >= known.threshold:
+    if confidence >= known.threshold and plausible:
         return ("answer" if objects else "nothing"), ""
     sure = [found.label for found in objects if found.confidence >= known.threshold]
+    if always and not plausible:
+        return "unsure", f"this network always names {always}, and this does not look like {always}"
     if not always or len(sure) == len(objects):
         return "unsure", ""
     alone = f"it is sure of {' '.join(sure)} alone" if sure else "it is sure of none of them"

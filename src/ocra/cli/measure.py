@@ -88,7 +88,9 @@ def calibrate(
 
     On validation images, which no network was trained on, margins between scores are made probabilities by a
     temperature and an offset. 'ocra predict' then says how sure it is, and "unsure" below a threshold at which the
-    answers that are left are wrong half as often. 'ocra evaluate' tells what that comes to on test images.
+    answers that are left are wrong half as often. A network that always names two objects, say, also learns to tell
+    its images from single objects and noise, which are "unsure" too. 'ocra evaluate' tells what that comes to on test
+    images.
 
     Example: ocra calibrate runs/mine
 

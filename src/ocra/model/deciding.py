@@ -73,6 +73,8 @@ def answer_margin(scores: Tensor, rule: AnswerRule) -> Tensor:
 
 RATIO_FLOOR = 0.2
 """Added to both scores of a ratio: two that are next to nothing say nothing, whatever their ratio."""
+INK_FLOOR = 0.01
+"""The same for the mean tone of a reconstruction."""
 
 
 def margins(scores: Tensor, readout: Tensor | None, rule: AnswerRule) -> tuple[Tensor, Tensor]:
@@ -107,6 +109,40 @@ def probability(margin: Tensor, calibration: Calibration, of_object: bool = Fals
     else:
         temperature, offset = calibration.temperature, calibration.offset
     return torch.sigmoid((margin.double() - offset) / temperature)
+
+
+def evidence(scores: Tensor, canvas: Tensor, rule: AnswerRule) -> Tensor:
+    """What tells whether as many objects are there as are named: [batch, 14], for networks that name a fixed number.
+
+    Four logarithms, and their products with themselves and each other: the highest and the lowest score of an object
+    that is named, the highest of a class that is not, and how much ink the reconstruction has: a digit alone has about
+    half of two, noise has far more.
+    """
+    counts = predicted_counts(scores, rule)
+    named, each = counts > 0, scores / counts.clamp(min=1)
+    highest = torch.where(named, each, -math.inf).amax(1)
+    lowest = torch.where(named, each, math.inf).amin(1)
+    rejected = torch.where(named, -math.inf, scores).amax(1)
+    found = torch.stack([highest, lowest, rejected], 1).nan_to_num(posinf=0, neginf=0).clamp(min=0)
+    ink = canvas.clamp(0, 1).flatten(1).mean(1, keepdim=True)
+    logs = torch.cat([found + RATIO_FLOOR, ink + INK_FLOOR], 1).log().double()
+    one, other = torch.triu_indices(4, 4)
+    return torch.cat([logs, logs[:, one] * logs[:, other]], 1)
+
+
+def is_plausible(scores: Tensor, canvas: Tensor, rule: AnswerRule, calibration: Calibration) -> Tensor:
+    """Whether images look as if they held as many objects as are named: [batch]; true where that is not known."""
+    if not calibration.plausible or rule.objects is None:
+        return torch.ones(len(scores), dtype=torch.bool)
+    *weights, constant = calibration.plausible
+    clear = evidence(scores, canvas, rule) @ torch.tensor(weights, dtype=torch.float64, device=scores.device)
+    return (clear + constant >= 0).cpu()
+
+
+def is_sure(trace: Trace, rule: AnswerRule, calibration: Calibration) -> Tensor:
+    """Whether the answer to each image is given, not "unsure": [batch]."""
+    sure = probability(margins(trace.scores, trace.readout, rule)[1], calibration).cpu()
+    return (sure >= calibration.threshold) & is_plausible(trace.scores, trace.canvas, rule, calibration)
 
 
 def look_until(
