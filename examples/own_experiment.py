@@ -10,8 +10,8 @@ parser.add_argument("--trials", type=int, default=200)
 arguments = parser.parse_args()
 
 
-class Mirror(LabExperiment):
-    name, title = "mirror", "Upright and upside down"
+class UpsideDown(LabExperiment):
+    name, title = "upside-down", "Upright and upside down"
     question = "Are upside-down digits harder when they overlap more?"
     axis = "share of ink that overlaps"
 
@@ -23,6 +23,6 @@ class Mirror(LabExperiment):
         ]
 
 
-for row in run(Mirror(), arguments.weights, trials=arguments.trials, out="mirror").summary:
+for row in run(UpsideDown(), arguments.weights, trials=arguments.trials, out="upside-down").summary:
     low, high = f"{row['low']:.0%}", f"{row['high']:.0%}"
     print(f"{row['series']:12} overlap {row['x']}: {row['mean']:.0%} wrong ({low} to {high})")

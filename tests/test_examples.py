@@ -74,7 +74,8 @@ def test_a_new_task(run, tmp_path):
 def test_an_experiment_of_ones_own(run, tmp_path):
     said = run("own_experiment.py", "--weights", tiny_weights(tmp_path / "weights"), "--trials", 3)
     assert said.count("wrong") == 4
-    assert (tmp_path / "mirror/summary.csv").is_file() and (tmp_path / "mirror/mirror.png").is_file()
+    assert (tmp_path / "upside-down/summary.csv").is_file()
+    assert (tmp_path / "upside-down/upside-down.png").is_file()
 
 
 def test_there_are_five_tutorials():

@@ -73,4 +73,4 @@ for name, values in (("the same image", same), ("another image", shifted)):
 # ```
 #
 # It compares accuracy by glimpse and fixation maps, with people among themselves as the ceiling. Scanpaths of
-# other programs are read by `ocra lab compare`.
+# other programs are compared by `ocra scanpath compare`.

@@ -115,6 +115,25 @@ def test_rows_of_the_summary_go_along_the_axis(small):
     assert places == sorted(places)
 
 
+def test_what_was_found_beside_the_conditions_stands_after_them_by_name(small):
+    places = [row["x"] for row in ocra.lab.run("order", small, trials=20).summary]
+    conditions = [place for place in places if not place.startswith("a ")]
+    assert places == conditions + sorted(set(places) - set(conditions))
+
+
+def test_a_figure_of_one_model_names_it_and_a_legend_of_several_names_each_once(small):
+    one = draw(ocra.lab.run(Contrast(), small, trials=2))
+    assert any("small" in text.get_text() for text in one.texts) and not one.legends
+    several = draw(ocra.lab.run("glimpse-budget", [small, small], trials=2))
+    names = [text.get_text() for text in several.legends[0].get_texts()]
+    assert names == ["small", "small (2)", "fixed", "adaptive"]
+
+
+def test_shares_are_drawn_in_per_cent_and_glimpses_are_not(small):
+    labels = [axes.get_ylabel() for axes in draw(ocra.lab.run("reaction-time", small, trials=2)).axes]
+    assert labels == ["glimpses to decision", "exact error, %"]
+
+
 def test_a_lesion_has_the_intact_model_beside_it(small):
     outcome = ocra.lab.run(Contrast(), small, trials=2, lesion=[None, Lesion(decoder_memory=True)])
     names = list(dict.fromkeys(row["model"] for row in outcome.trials))
@@ -166,3 +185,8 @@ def test_intervals_hold_the_mean():
     assert interval([0, 1, 1, 1])[0] == 0.75 and 0 < interval([0, 0])[2] < 1
     mean, low, high = interval([1.0, 2.0, 3.0])
     assert mean == 2 and low < 2 < high
+
+
+def test_intervals_of_shares_stay_between_0_and_1():
+    mean, low, high = interval([0.5, 1.0, 1.0])
+    assert low < mean < high == 1

@@ -30,9 +30,9 @@ ERROR = {"error": "exact error", "decision": "glimpses to decision", "missed": "
 
 class Overlap(LabExperiment):
     name, title = "overlap", "Overlap of two digits"
-    question = "How much does the error grow when two digits lie more on top of each other?"
+    question = "How much does the error grow when two digits overlap more?"
     beside = (
-        "Of two overlapping figures people recognise the one that they attend to, and hardly the other (Rock and "
+        "Of two overlapping figures people recognise the one they attend to, and rarely the other (Rock and "
         "Gutman 1981, Journal of Experimental Psychology: Human Perception and Performance 7:275)."
     )
     axis, labels = "share of ink that overlaps (measured)", ERROR
@@ -51,14 +51,14 @@ class Overlap(LabExperiment):
 class GlimpseBudget(LabExperiment):
     name, title = "glimpse-budget", "Error against glimpses, fixed and adaptive"
     question = (
-        "What does each glimpse buy? Fixed: all images get the same number of glimpses. Adaptive: each stops once its "
-        "answer is decided, at a margin that is made wider from point to point."
+        "What does each glimpse buy? Fixed: every image gets the same number of glimpses. Adaptive: the model stops "
+        "looking at an image once its answer leads the next class by a margin; each point is one margin."
     )
     beside = (
-        "People trade speed for accuracy: their answers grow better with the time they are given, up to a limit "
+        "People trade speed for accuracy: their answers improve with the time they are given, up to a limit "
         "(Wickelgren 1977, Acta Psychologica 41:67)."
     )
-    axis, labels = "glimpses (mean)", ERROR
+    axis, labels, logarithmic = "glimpses (mean)", ERROR, True
 
     def conditions(self, base: Scenes, model: Network) -> list[Condition]:
         most = model.config.glimpses
@@ -72,7 +72,11 @@ class GlimpseBudget(LabExperiment):
 
 class ReactionTime(LabExperiment):
     name, title = "reaction-time", "Glimpses to decision against difficulty"
-    question = "Do harder images take more glimpses, as they take people longer?"
+    question = (
+        "Do harder images take more glimpses, as they take people longer? Difficulty 0 to 4 stands for Gaussian noise "
+        "of severity 0, 0.25, 0.5, 0.75 and 1, for contrast 1, 0.8, 0.6, 0.4 and 0.2, and for an ink overlap of 0, "
+        "0.12, 0.24, 0.36 and 0.48."
+    )
     beside = (
         "People respond later where evidence is weaker, as if it were gathered up to a bound "
         "(Ratcliff 1978, Psychological Review 85:59)."
@@ -91,13 +95,13 @@ class ReactionTime(LabExperiment):
         decisions = np.array([row["decision"] for row in rows], dtype=float)
         shares = {int(k): f"{np.mean(decisions == k):.0%}" for k in np.unique(decisions)}
         said = [
-            f"glimpses to decision, share of trials: {', '.join(f'{k}: {v}' for k, v in shares.items())}."
+            f"share of trials by glimpses to decision: {', '.join(f'{k}: {v}' for k, v in shares.items())}."
         ]
         for name in ("confidence", "error"):
             values = np.array([row[name] for row in rows], dtype=float)
             if decisions.std() and values.std():
                 said.append(
-                    f"correlation of the glimpse of decision with {name}: {_correlation(decisions, values):+.2f}."
+                    f"correlation of glimpses to decision with {name}: {_correlation(decisions, values):+.2f}."
                 )
         return said
 
@@ -118,7 +122,7 @@ class SetSize(LabExperiment):
     def remarks(self, rows: Sequence[Row]) -> list[str]:
         pieces = np.array([row["clutter"] for row in rows], dtype=float)
         decisions = np.array([row["decision"] for row in rows], dtype=float)
-        return [f"search slope: {np.polyfit(pieces, decisions, 1)[0]:+.4f} glimpses for each piece."]
+        return [f"search slope: {np.polyfit(pieces, decisions, 1)[0]:+.4f} glimpses per piece of clutter."]
 
 
 class _Flanked(LabExperiment):
@@ -155,7 +159,7 @@ class Crowding(_Flanked):
 
 class Uncrowding(_Flanked):
     name, title = "uncrowding", "Few flankers and many"
-    question = "Does a row of alike flankers disturb less than one, as if they were grouped away?"
+    question = "Do many similar flankers disturb less than few, as if they formed a group of their own?"
     beside = (
         "Adding flankers can undo crowding for people, where the flankers form a group of their own (Manassi, Sayim "
         "and Herzog 2012, Journal of Vision 12(10):13). Capsule networks were reported to reproduce this (Doerig and "
@@ -175,7 +179,10 @@ class Uncrowding(_Flanked):
 
 class Cueing(LabExperiment):
     name, title = "cueing", "The first or second window cued"
-    question = "What if the first or the second window is put onto a digit, or where there is none?"
+    question = (
+        "What if the first or the second window is centred on a digit (right), or put into the corner farthest from "
+        "all digits (wrong)?"
+    )
     beside = (
         "People detect a target earlier at a cued place and later when the cue was wrong (Posner 1980, Quarterly "
         "Journal of Experimental Psychology 32:3)."
@@ -215,7 +222,9 @@ class _Cue:
 class LesionStudy(LabExperiment):
     name, title = "lesion", "One part silenced at a time"
     question = (
-        "What does each part do? Memory, feedback, routing, the winner that is sent on, and each capsule."
+        "What does each part contribute? Silenced are the memory of encoder and decoder, the feedback between them "
+        "where a network has it, all routing passes but the first, the winner that is sent to the decoder (replaced by "
+        "a class that is not in the image), and each capsule."
     )
     beside = (
         "After lesions of both parietal lobes people may see one object at a time only (simultanagnosia: Coslett and "
@@ -298,7 +307,7 @@ class CorruptionStudy(LabExperiment):
     axis, labels = "", ERROR
 
     def conditions(self, base: Scenes, model: Network) -> list[Condition]:
-        found = [Condition("none", base, "severity 1")]
+        found = [Condition("none", base, "undamaged")]
         for severity in (1, 3, 5):
             found += [
                 Condition(kind, base.change(corruption=kind, severity=severity), f"severity {severity}")
@@ -322,17 +331,18 @@ class SameCategory(LabExperiment):
 
 
 class ObjectBasedAttention(LabExperiment):
-    name, title = "object-based-attention", "Does the canvas keep to one object at a time?"
+    name, title = "object-based-attention", "Is one object written at a time?"
     question = (
-        "Of the ink written at each glimpse that falls onto one digit alone, what share falls onto the one digit that "
-        "gets most? A half means both at once, 1 one object at a time. Beside it the same share of all ink that was "
-        "written: that of every glimpse, if glimpses did not differ in what they write."
+        "Does the model finish one object before it moves on to the next? Of the ink that a glimpse adds to pixels of "
+        "one digit alone, what share goes to the digit that gets more of it? 50 % means both digits at once, 100 % one "
+        "object at a time. The baseline is the same share over all glimpses together: what each would show if glimpses "
+        "did not differ in where they write."
     )
     beside = (
         "People detect a target earlier in an object that was cued elsewhere than at the same distance in another one "
         "(Egly, Driver and Rafal 1994, Journal of Experimental Psychology: General 123:161)."
     )
-    axis, labels = "glimpse", {"share": "share of new ink on one object"}
+    axis, labels = "glimpse", {"share": "new ink on one object"}
     measures = ("share",)
 
     def conditions(self, base: Scenes, model: Network) -> list[Condition]:
@@ -355,32 +365,35 @@ class ObjectBasedAttention(LabExperiment):
         for name, value in row.items():
             step = name.removeprefix("share_")
             if step.isdecimal() and not math.isnan(value):
-                yield "at this glimpse", int(step), "share", value
-                yield "of all ink", int(step), "share", row["share_of_all"]
+                yield "this glimpse", int(step), "share", value
+                yield "all glimpses together", int(step), "share", row["share_of_all"]
 
 
 class Order(LabExperiment):
     name, title = "order", "Which object is named first"
     question = (
-        "Is the larger, the brighter or the more central digit recognised first? The first is that whose capsule is "
-        "the longest of all at an earlier glimpse. 'Equal' is the control: two digits alike, so a half."
+        "Is the larger, the brighter or the more central digit recognised first? The digit whose capsule is the "
+        "longest of all at an earlier glimpse comes first. 'Equal' is the control: nothing sets the digits apart, so "
+        "each comes first in half of the trials; its trials also show how often a digit of each class comes first. "
+        "'Central': one digit in the middle, the other towards each of the four corners in turn."
     )
     beside = (
         "People's first fixations tend to the middle of an image, whatever it shows (Tatler 2007, Journal of Vision "
         "7(14):4)."
     )
-    axis, labels = "what sets the first digit apart", {"first": "share of trials in which it is named first"}
-    measures = ("first",)
+    axis, labels = "what sets the digit apart", {"first": "trials in which it comes first"}
+    measures, chance = ("first",), {"first": 0.5}
 
     def conditions(self, base: Scenes, model: Network) -> list[Condition]:
         two = base.change(objects=2, relation="different")
         middle, away = (base.size - 1) / 2, min(base.size / 2 - 14, base.size / 4)
-        central = ((middle, middle), (middle + away, middle + away))
+        corners = [(middle + x, middle + y) for x in (-away, away) for y in (-away, away)]
         return [
             Condition("equal", two),
             Condition("larger", two.change(scale=(1.2, 0.8), reach=None)),
             Condition("brighter", two.change(contrast=(1.0, 0.6))),
-            Condition("central", two.change(positions=central)),
+            # Towards each corner as often, since the first window may stand on one side of the middle.
+            *(Condition("central", two.change(positions=((middle, middle), corner))) for corner in corners),
         ]
 
     def measure(self, look: Look) -> Row:
@@ -399,16 +412,17 @@ class Order(LabExperiment):
 class ShapeFamilies(LabExperiment):
     name, title = "same-different", "Same or different, by family of shapes"
     question = (
-        "Did it learn to compare, or the shapes of its training? Accuracy is the share of images in which same or "
-        "different is named rightly, whatever is said of the shapes; a half is chance."
+        "Did it learn to compare shapes, or only the shapes of its training? Accuracy is the share of images in which "
+        "same or different is named correctly, whatever is answered about the two shapes; chance is 50 %."
     )
     beside = (
         "Most people find the rule of SVRT problem 1 from a few examples (Fleuret and others 2011, PNAS 108:17621) and "
         "apply it to any shape. Convolutional networks that were trained on some shapes fail with others (Puebla and "
-        "Bowers 2022, Journal of Vision 22(10):11); the authors' OCRA is right in 98.9 % of validation images (2023)."
+        "Bowers 2022, Journal of Vision 22(10):11); the authors' OCRA is right in 98.9 % of validation images (Adeli, "
+        "Ahn and Zelinsky 2023, Journal of Vision 23(5):16)."
     )
-    axis, measures = "", ("error", "accuracy")
-    labels = ERROR | {"accuracy": "same or different named rightly"}
+    axis, measures, chance = "", ("error", "accuracy"), {"accuracy": 0.5}
+    labels = ERROR | {"accuracy": "same or different named correctly"}
 
     def scenes(self, model: Network) -> TaskConfig:
         if model.info.task.get("name") != SameDifferent.name:

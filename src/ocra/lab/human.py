@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from matplotlib.ticker import FuncFormatter
 from numpy.typing import NDArray
 
 from ocra.data.digits import DIGIT_SIZE, load_mnist
@@ -82,6 +83,8 @@ class HumanComparison:
     """Rows: measure, who, mean and its 95 % interval, by bootstrap over the digits."""
     maps: dict[str, NDArray[np.float64]]
     """Fixation maps over all digits [28, 28]: people, and the model from its second glimpse on."""
+    name: str = "the model"
+    """What the model is called in the figure."""
 
     def save(self, folder: Source) -> None:
         """Write accuracy.csv, similarity.csv and the figure (PNG, SVG, PDF)."""
@@ -130,7 +133,7 @@ def compare_with_people(
         name: fixation_map(points, DIGIT_SIZE, DIGIT_SIZE, SIGMA)
         for name, points in (("people", clicked), ("model", looked))
     }
-    return HumanComparison(accuracy, similarity, maps)
+    return HumanComparison(accuracy, similarity, maps, network.info.name or "the model")
 
 
 def _digits(numbers: Sequence[int]) -> tuple[torch.Tensor, NDArray[np.int64]]:
@@ -191,28 +194,30 @@ def draw(comparison: HumanComparison) -> Any:
     """Accuracy by glimpse, and the two fixation maps."""
     with styled():
         figure = Sheet(8.2, 3.1)
-        figure.write(0.6, 0.2, "People and the model on the same digits", size=10, weight="bold")
+        figure.write(0.6, 0.2, f"People and {comparison.name} on the same digits", size=10, weight="bold")
         axes = figure.panel(0.6, 0.5, 3.2, 2.05)
-        for who, colour in (("people", BLUE), ("model", VERMILLION)):
+        for who, name, colour in (("people", "people", BLUE), ("model", comparison.name, VERMILLION)):
             rows = [row for row in comparison.accuracy if row["who"] == who]
             x, y = [row["glimpse"] for row in rows], np.array([row["accuracy"] for row in rows])
             bars = np.abs(np.array([[row["low"], row["high"]] for row in rows]).T - y)
             axes.errorbar(
-                x, y, yerr=bars, color=colour, fmt="o-", markersize=4, linewidth=1.5, capsize=2, label=who
+                x, y, yerr=bars, color=colour, fmt="o-", markersize=4, linewidth=1.5, capsize=2, label=name
             )
         axes.set_xlabel("glimpse (model) or click (people)", color=MUTED)
-        axes.set_ylabel("share of right answers")
+        axes.set_ylabel("right answers, %")
         axes.set_ylim(0, 1.03)
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g}"))
         axes.set_xticks(range(1, 1 + max(row["glimpse"] for row in comparison.accuracy)))
         axes.legend(frameon=False, fontsize=8, loc="lower right")
         axes.grid(axis="y", color=FAINT, linewidth=0.5, alpha=0.6)
         axes.spines[["top", "right"]].set_visible(False)
-        for number, (name, density) in enumerate(comparison.maps.items()):
+        for number, (who, density) in enumerate(comparison.maps.items()):
             image = figure.panel(4.2 + 2.0 * number, 0.6, 1.8, 1.8)
             image.imshow(density, cmap="magma", interpolation="nearest")
             image.set_xticks([])
             image.set_yticks([])
-            image.set_title(f"where {name if name == 'people' else 'the model'} looked", fontsize=8.5)
+            name = "people" if who == "people" else comparison.name
+            image.set_title(f"where {name} looked", fontsize=8.5)
     return figure
 
 

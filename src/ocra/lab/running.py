@@ -13,6 +13,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from ocra.config import AnswerRule
 from ocra.data.task import Batch
@@ -32,6 +34,8 @@ from ocra.viz.style import FAINT, MUTED, Sheet, save_figure, styled
 BATCH = 50
 UNTIL = 0.3
 """The margin at which an answer counts as decided, unless another is asked for."""
+COUNTED = ("decision", "glimpses")
+"""Measures that are numbers of glimpses; others between 0 and 1 are shares, drawn in per cent."""
 Control = Callable[[Shown, Network], dict[str, Any]]
 
 
@@ -86,6 +90,10 @@ class LabExperiment:
     measures: ClassVar[tuple[str, ...]] = ("error",)
     labels: ClassVar[dict[str, str]] = {}
     """What a measure is called in the figure, where it is not its own name."""
+    chance: ClassVar[dict[str, float]] = {}
+    """The value of a measure that guessing would give, drawn as a dotted line."""
+    logarithmic: ClassVar[bool] = False
+    """Whether shares are drawn on a logarithmic axis, which is linear below 1 %."""
     smallest: ClassVar[int] = 0
     """Side of the smallest image that the experiment needs."""
 
@@ -299,7 +307,7 @@ def decision_glimpses(trace: Trace, rule: AnswerRule, until: float) -> list[int]
 
 
 def summarise(experiment: LabExperiment, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Means with 95 % intervals by model, series, place and measure: Wilson's for shares, Student's for the rest."""
+    """Means with 95 % intervals by model, series, place and measure, see `interval`."""
     values: dict[tuple[str, str, float | str, str], list[float]] = defaultdict(list)
     behind: dict[tuple[str, str, float | str, str], list[dict[str, Any]]] = defaultdict(list)
     for row in rows:
@@ -313,21 +321,24 @@ def summarise(experiment: LabExperiment, rows: Sequence[dict[str, Any]]) -> list
         entry: dict[str, Any] = dict(zip(("model", "series", "x", "measure"), key, strict=True))
         entry |= {"n": len(found), "mean": round(mean, 5), "low": round(low, 5), "high": round(high, 5)}
         summary.append({**entry, "drawn_at": experiment.place(entry, behind[key])})
-    # In the order of the conditions, but along an axis of numbers, on which trials are put by what was measured.
+    # Along an axis of numbers by what was measured, else in the order of the conditions.
     lines = list(dict.fromkeys((row["model"], row["series"]) for row in summary))
     numbers = all(not isinstance(row["x"], str) for row in summary)
-    return sorted(
-        summary, key=lambda row: (lines.index((row["model"], row["series"])), row["x"] if numbers else 0)
-    )
+    place = (lambda x: x) if numbers else _condition_order(rows)
+    return sorted(summary, key=lambda row: (lines.index((row["model"], row["series"])), place(row["x"])))
 
 
 def interval(values: Sequence[float]) -> tuple[float, float, float]:
-    """Mean and 95 % interval: of a share after Wilson, of other numbers by their standard error."""
+    """Mean and 95 % interval: Wilson's where all values are 0 or 1, else mean ± 1.96 standard errors.
+
+    Where every value lies between 0 and 1, so does the interval.
+    """
     mean, n = float(np.mean(values)), len(values)
     if set(values) <= {0, 1}:
         return mean, *wilson_interval(sum(values), n)
     half = 1.96 * float(np.std(values, ddof=1)) / math.sqrt(n) if n > 1 else math.inf
-    return mean, mean - half, mean + half
+    low, high = (0.0, 1.0) if min(values) >= 0 and max(values) <= 1 else (-math.inf, math.inf)
+    return mean, max(low, mean - half), min(high, mean + half)
 
 
 def save(outcome: Outcome, folder: Source) -> None:
@@ -352,52 +363,50 @@ def draw(outcome: Outcome) -> Any:
     measures = list(dict.fromkeys(row["measure"] for row in summary))
     places = list(dict.fromkeys(row["drawn_at"] for row in summary))
     categories: list[str] = []
-    if any(
-        isinstance(place, str) for place in places
-    ):  # conditions in their order, then what was found beside them
-        conditions = [str(x) for x in dict.fromkeys(row["x"] for row in outcome.trials)]
-        categories = sorted(
-            map(str, places), key=lambda x: (conditions.index(x), "") if x in conditions else (999, x)
-        )
+    if any(isinstance(place, str) for place in places):
+        categories = sorted(map(str, places), key=_condition_order(outcome.trials))
     crowded = len(categories) > 6
 
     def at(row: dict[str, Any]) -> float:
         return categories.index(str(row["drawn_at"])) if categories else row["drawn_at"]
+
+    def look(line: tuple[str, str]) -> dict[str, Any]:
+        """A colour for each model and a kind of line for each series, or a colour for each series of one model."""
+        several = len(models) > 1
+        hue, kind = (models.index(line[0]), series.index(line[1])) if several else (lines.index(line), 0)
+        dashes = "none" if categories else ("-", "--", ":", "-.")[kind % 4]
+        return {"color": COLOURS[hue % len(COLOURS)], "marker": "oDsv"[kind % 4], "linestyle": dashes}
 
     # Lines stand a little apart, so that their bars do not hide each other.
     span = max(map(at, summary)) - min(map(at, summary))
     step = 0.5 / len(lines) if categories else min(0.012, 0.03 / len(lines)) * span
     wide = 3.4 if not categories else max(3.4, 0.34 * len(categories))
     # Room for the names below the axis, of which the longest stands upright where they are many.
-    below = 0.6 + 0.055 * max(map(len, categories)) if crowded else 0.6
-    width = 0.62 + len(measures) * (wide + 0.75) - 0.55
-    labels = {
-        line: " · ".join(filter(None, [line[0] if len(models) > 1 else "", line[1]])) or line[0]
-        for line in lines
-    }
-    columns = max(1, int(width / (0.5 + 0.075 * max(map(len, labels.values())))))
-    rows = math.ceil(len(lines) / columns) if len(lines) > 1 else 0
+    below = 0.45 + 0.055 * max(map(len, categories)) if crowded else 0.52
+    below -= 0 if experiment.axis else 0.2
+    title = " · ".join([experiment.title or experiment.name, *(models if len(models) == 1 else [])])
+    width = max(0.62 + len(measures) * (wide + 0.75) - 0.55, 0.72 + 0.085 * len(title))
+    handles = _legend(lines, models, series, look)
+    columns = max(
+        1, int(width / (0.55 + 0.07 * max((len(str(each.get_label())) for each in handles), default=1)))
+    )
+    rows = math.ceil(len(handles) / columns)
     with styled():
-        figure = Sheet(width, 0.62 + 2.5 + below + 0.22 * rows)
-        figure.write(0.62, 0.22, experiment.title or experiment.name, size=10, weight="bold")
+        figure = Sheet(width, 0.62 + 2.5 + below + (0.1 + 0.18 * rows if rows else 0))
+        figure.write(0.62, 0.22, title, size=10, weight="bold")
         for number, name in enumerate(measures):
             axes = figure.panel(0.62 + number * (wide + 0.75), 0.5, wide, 2.5)
+            shown = [row for row in summary if row["measure"] == name]
             for k, line in enumerate(lines):
-                drawn = [
-                    row for row in summary if (row["model"], row["series"], row["measure"]) == (*line, name)
-                ]
-                own = sorted(drawn, key=at)
+                own = sorted((row for row in shown if (row["model"], row["series"]) == line), key=at)
                 if not own:
                     continue
                 x = [at(row) + step * (k - (len(lines) - 1) / 2) for row in own]
                 y = np.array([row["mean"] for row in own])
                 bars = np.abs(np.array([[row["low"], row["high"]] for row in own]).T - y)
-                # A colour for each model and a kind of line for each series, or a colour for each series of one.
-                hue, kind = (models.index(line[0]), series.index(line[1])) if len(models) > 1 else (k, 0)
                 axes.errorbar(
-                    x, y, yerr=np.where(np.isfinite(bars), bars, 0), color=COLOURS[hue % len(COLOURS)],
-                    fmt="oDsv"[kind % 4] + ("" if categories else ("-", "--", ":", "-.")[kind % 4]), markersize=4,
-                    linewidth=1.5, elinewidth=1, capsize=2, label=labels[line],
+                    x, y, yerr=np.where(np.isfinite(bars), bars, 0), **look(line), markersize=4,
+                    linewidth=1.5, elinewidth=1, capsize=2,
                 )  # fmt: skip
             if categories:
                 axes.set_xticks(range(len(categories)), categories)
@@ -406,15 +415,29 @@ def draw(outcome: Outcome) -> Any:
                 for text in axes.get_xticklabels() if crowded else []:
                     text.set_horizontalalignment("right")
                     text.set_rotation_mode("anchor")
-            axes.set_ylabel(experiment.labels.get(name, name))
+            elif all(float(row["x"]).is_integer() for row in summary):
+                axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+            label = experiment.labels.get(name, name)
+            if name not in COUNTED and all(0 <= row["mean"] <= 1 for row in shown):
+                label += ", %"
+                if experiment.logarithmic:
+                    axes.set_yscale("symlog", linthresh=0.01)
+                    axes.set_yticks([0, 0.01, 0.03, 0.1, 0.3, 1])
+                    axes.minorticks_off()
+                axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g}"))
+            axes.set_ylabel(label)
             axes.set_xlabel(experiment.axis, color=MUTED)
             axes.set_ylim(bottom=min(0, axes.get_ylim()[0]))
+            if name in COUNTED:
+                axes.set_ylim(top=math.ceil(axes.get_ylim()[1]) + 0.1)
+            if name in experiment.chance:
+                axes.axhline(experiment.chance[name], color=MUTED, linewidth=1, linestyle=":", zorder=0)
             axes.tick_params(labelsize=8, color=FAINT)
             axes.grid(axis="y", color=FAINT, linewidth=0.5, alpha=0.6)
             axes.spines[["top", "right"]].set_visible(False)
         if rows:
             figure.legend(
-                *figure.axes[0].get_legend_handles_labels(),
+                handles=handles,
                 loc="lower left",
                 ncols=columns,
                 frameon=False,
@@ -422,6 +445,35 @@ def draw(outcome: Outcome) -> Any:
                 bbox_to_anchor=(0.3 / width, 0),
             )
     return figure
+
+
+def _legend(
+    lines: Sequence[tuple[str, str]],
+    models: Sequence[str],
+    series: Sequence[str],
+    look: Callable[[tuple[str, str]], dict[str, Any]],
+) -> list[Line2D]:
+    """What tells lines apart: each line, or, of several models with several series, a colour and a mark for each."""
+    if len(lines) == 1:
+        return []
+    if min(len(models), len(series)) == 1:
+        names = [model if len(models) > 1 else name for model, name in lines]
+        return [
+            Line2D([], [], label=name, markersize=4, **look(line))
+            for name, line in zip(names, lines, strict=True)
+        ]
+    colours = [{**look((model, series[0])), "marker": "s", "linestyle": "none"} for model in models]
+    marks = [{**look((models[0], name)), "color": MUTED} for name in series]
+    return [
+        Line2D([], [], label=name, markersize=4, **style)
+        for name, style in zip([*models, *series], [*colours, *marks], strict=True)
+    ]
+
+
+def _condition_order(trials: Sequence[dict[str, Any]]) -> Callable[[Any], tuple[int, str]]:
+    """Conditions as they were run, then what was found beside them by name."""
+    conditions = [str(x) for x in dict.fromkeys(row["x"] for row in trials)]
+    return lambda x: (conditions.index(str(x)), "") if str(x) in conditions else (len(conditions), str(x))
 
 
 def _page(
@@ -435,11 +487,15 @@ def _page(
     name = experiment.name or type(experiment).__name__
     parts = [f"# {experiment.title or name}", experiment.question]
     if experiment.beside:
-        parts.append(f"**Beside people.** {experiment.beside}")
-    settings = ", ".join(f"{key} {value}" for key, value in about.items())
+        parts.append(f"**Human finding.** {experiment.beside}")
+    settings = "".join(
+        f", {key} {value}" for key, value in about.items() if key not in ("trials", "seed", "until")
+    )
     shown = ", ".join(f"`{key}@{known}`" if known else key for key, known in hashes.items())
     parts.append(
-        f"**What was done.** {settings} ({len(rows):,} trials in all, the same scenes for each model). Models: {shown}."
+        f"**Method.** {about['trials']:,} trials per condition, {len(rows):,} in all, the same scenes for every model; "
+        f"seed {about['seed']}{settings}. An answer counts as decided at a margin of {about['until']}. "
+        f"Weights: {shown}."
     )
     parts.append(f"![{experiment.title or name}]({name}.png)")
     titles, cells = table(experiment, summary)
