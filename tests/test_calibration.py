@@ -137,8 +137,12 @@ def test_a_fit_tells_foreign_images_from_the_own() -> None:
     own, alone, noise = passes(0.9, 0.2), passes(0.4, 0.1), passes(0.9, 0.7)
     foreign = torch.cat([evidence(*alone, rule), evidence(*noise, rule)])
     known = replace(SURE, plausible=fit_plausible(evidence(*own, rule), foreign))
-    assert is_plausible(*own, rule, known).double().mean().item() == pytest.approx(1 - MISTRUSTED, abs=0.01)
-    assert not is_plausible(*alone, rule, known).any() and not is_plausible(*noise, rule, known).any()
+    assert is_plausible(*own, rule, known).all()  # none need be given up
+    assert not is_plausible(*alone, rule, known).double().mean() > 0.03
+    assert not is_plausible(*noise, rule, known).double().mean() > 0.03
+    similar = fit_plausible(evidence(*own, rule), evidence(*passes(0.9, 0.2), rule))
+    kept = is_plausible(*own, rule, replace(SURE, plausible=similar)).double().mean().item()
+    assert kept == pytest.approx(1 - MISTRUSTED, abs=0.01)
     assert is_plausible(*alone, AnswerRule(None), known).all() and is_plausible(*alone, rule, SURE).all()
 
 

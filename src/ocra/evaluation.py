@@ -246,7 +246,7 @@ def calibrate(
     Margins become probabilities by a temperature and an offset of the highest likelihood. The threshold is the lowest
     at which those answers that are given are wrong at most half as often as all would be. A network that always names
     so many is also shown single objects and noise: what looks more like these than all but 5 % of its own images do is
-    "unsure".
+    "unsure", or fewer if fewer tell 99 % of these.
     """
     network = load(model, device)
     source = task_for(network, task, "validation", **settings)
@@ -333,7 +333,9 @@ def foreign_images(task: Task, indices: Ints) -> Tensor:
 
 
 MISTRUSTED = 0.05
-"""Share of a task's own images that are taken for foreign ones."""
+"""Share of a task's own images that are taken for foreign ones, at most."""
+FOUND_OUT = 0.99
+"""Share of foreign images that need not be exceeded."""
 
 
 def fit_plausible(own: Tensor, foreign: Tensor, steps: int = 50) -> tuple[float, ...]:
@@ -357,7 +359,9 @@ def fit_plausible(own: Tensor, foreign: Tensor, steps: int = 50) -> tuple[float,
         step = torch.linalg.solve(bend + ridge * torch.eye(len(weights), dtype=torch.float64), slope)
         weights = weights + step.clamp(-3, 3)
     each = weights[:-1] / spread
-    constant = -(own.double() @ each).quantile(MISTRUSTED)
+    constant = -torch.minimum(
+        (own.double() @ each).quantile(MISTRUSTED), (foreign.double() @ each).quantile(FOUND_OUT)
+    )
     return tuple(round(float(value), 6) for value in (*each, constant))
 
 
