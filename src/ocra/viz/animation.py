@@ -6,6 +6,7 @@ Sizes and places are in inches.
 from __future__ import annotations
 
 import os
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,8 @@ SMALL = 1.62
 IMAGE = 2 * SMALL + WINNER + CAPTION
 """As high as the glimpse and the canvas beside it."""
 BARS = 2.05
+CLEAR = 255
+"""The index of a GIF's palette that stands for what was there before."""
 
 
 def save_animation(record: Record, path: str | os.PathLike[str]) -> None:
@@ -38,13 +41,23 @@ def save_animation(record: Record, path: str | os.PathLike[str]) -> None:
     images = [Image.fromarray(pixels) for pixels in frames]
     options: dict[str, Any] = {"format": "WEBP", "quality": 88, "method": 4}
     if Path(path).suffix.lower() == ".gif":
-        palette = _palette(frames)
-        images = [image.quantize(palette=palette, dither=Image.Dither.NONE) for image in images]
-        options = {"format": "GIF", "optimize": True, "disposal": 1}
+        images = _changes(images, _palette(frames))
+        # Pillow's own optimisation would take longer than all of the rest.
+        options = {"format": "GIF", "optimize": False, "disposal": 1, "transparency": CLEAR}
     with written(path) as temporary:
         images[0].save(
             temporary, save_all=True, append_images=images[1:], duration=durations, loop=0, **options
         )
+
+
+def _changes(images: list[Image.Image], palette: Image.Image) -> list[Image.Image]:
+    """Images in the colours of a palette, each but the first clear where it is as the one before: that packs well."""
+    indexed = [np.asarray(image.quantize(palette=palette, dither=Image.Dither.NONE)) for image in images]
+    changed = indexed[:1] + [np.where(now == last, CLEAR, now) for last, now in pairwise(indexed)]
+    made = [Image.fromarray(pixels.astype(np.uint8)) for pixels in changed]
+    for image in made:
+        image.putpalette(palette.getpalette() or [])
+    return made
 
 
 def _palette(frames: list[Frame]) -> Image.Image:
@@ -55,7 +68,10 @@ def _palette(frames: list[Frame]) -> Image.Image:
     palette = every.quantize(255 - len(own), method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
     colours = np.array(palette.getpalette()).reshape(-1, 3)[: 255 - len(own)]
     colours[colours.min(1) > 248] = 255  # what is nearly white is white
-    palette.putpalette(np.concatenate([own, colours]).flatten().tolist())
+    unused = np.setdiff1d(np.arange(1, 256), np.concatenate([own, colours])[:, 0])[
+        0
+    ]  # as the red of no colour
+    palette.putpalette(np.concatenate([own, colours, [(unused, 0, 0)]]).flatten().tolist())
     return palette
 
 

@@ -63,6 +63,8 @@ class Plan:
     legend: tuple[float, float]
     """Left and top."""
     legend_columns: int = 1
+    fitted: bool = False
+    """Whether the width was given, so that long names may have no room."""
 
     def block(self, record: Record) -> float:
         """Height of a row of steps, with what separates it from the next."""
@@ -145,7 +147,7 @@ def _beside_within(record: Record, head: float, width: float) -> Plan:
     panel = min(PANEL, (width - fixed) / columns)
     plan = _beside(record, head, panel=panel, **options)
     left, top, bars, height = plan.bars
-    return replace(plan, width=width, bars=(left, top, bars + width - plan.width, height))
+    return replace(plan, width=width, bars=(left, top, bars + width - plan.width, height), fitted=True)
 
 
 def _above(record: Record, head: float, width: float) -> Plan:
@@ -170,6 +172,7 @@ def _above(record: Record, head: float, width: float) -> Plan:
         width=width, height=head + band + body + SLIM, edge=SLIM, side=side, steps=(steps_left, head + band),
         columns=columns, panel=panel, gap=SLIM,
         bars=(bars_left, head + STEP_NAMES, width - SLIM - bars_left, bars_height), legend=(SLIM, head + images),
+        fitted=True,
     )  # fmt: skip
 
 
@@ -210,7 +213,7 @@ def _side_sizes(record: Record, longest: float) -> list[tuple[str, float, float]
 def _draw_side(sheet: Sheet, record: Record, plan: Plan) -> None:
     """The user's image, the path over the model's, the mask and the reconstruction."""
     for name, left, top, width, height in plan.side:
-        short = plan.edge == SLIM and width < 0.065 * len(name)
+        short = plan.fitted and width < 0.065 * len(name)
         sheet.write(left, top + STEP_NAMES / 2, SHORT_NAMES[name] if short else name, color=MUTED)
         axes = sheet.panel(left, top + STEP_NAMES, width, height)
         if name == "your image":
