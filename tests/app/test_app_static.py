@@ -116,6 +116,9 @@ def test_a_page_that_cannot_be_made_is_refused_in_a_sentence(network: str, tmp_p
         static_page.write_page(tmp_path / "page", "svhn-12")
     with pytest.raises(OcraError, match="does not hold onnxruntime-web"):
         static_page.write_page(tmp_path / "page", network, tmp_path)
+    single = save_model(tmp_path / "one", 5, "mnist", height=28, width=28)
+    with pytest.raises(OcraError, match="does not hold onnxruntime-web"):  # and not for what it looks at
+        static_page.write_page(tmp_path / "page", single, tmp_path)
     assert not (tmp_path / "page").exists()
 
 

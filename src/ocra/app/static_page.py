@@ -37,7 +37,8 @@ def write_page(
     """
     folder, network = Path(folder), load(weights)
     task = get_task(network.info.task_name) if network.info.task_name in task_names() else None
-    if task is None or not task.scene or not network.config.attention:
+    drawn = task is not None and task.preprocessing.ink == "handwriting"
+    if task is None or not drawn or not network.config.attention:
         raise UsageError(
             f"The static page is for networks that look at drawn digits through windows; {weights} is none of them."
         )
