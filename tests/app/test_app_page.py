@@ -160,6 +160,24 @@ def test_server_that_does_not_answer_is_said(visit):
     visitor.errors.clear()  # the browser's own word on the request that failed
 
 
+def test_any_action_that_waits_is_said(visit):
+    visitor = visit()
+    page = visitor.page
+    page.get_by_role("tab", name="Test image").click()
+    waiting: list = []
+    page.route("**/queue/join**", lambda route: waiting.append(route))
+    page.get_by_role("button", name="Next").first.click()
+    page.locator(".silence", has_text="busy").wait_for()
+    for route in waiting:
+        route.continue_()
+    page.unroute("**/queue/join**")
+    page.locator(".silence").wait_for(state="hidden")
+    page.get_by_role("button", name="Next").first.click()
+    visitor.wait_for_subject("image 2")
+    page.wait_for_timeout(3500)  # longer than the page's patience
+    assert page.locator(".silence").is_hidden()
+
+
 def test_action_that_cannot_be_sent_is_said(visit):
     visitor = visit()
     page = visitor.page

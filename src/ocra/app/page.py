@@ -79,9 +79,7 @@ class Page:
                 self.drop: Any = _scripted(DROP, "upload.js", "ocra-upload")
             with gr.Tab("Test image", id="test"):
                 self.task = _tasks(model)
-                with gr.Row(elem_classes="ocra-pair"):
-                    self.number = _whole("Number", "ocra-number", MOST_NUMBER)
-                    self.seed = _whole("Seed", "ocra-seed", MOST_SEED)
+                self.number, self.seed = _number_and_seed("Number", "ocra-number", "ocra-seed")
                 with gr.Row(elem_classes="ocra-pair"):
                     self.another = gr.Button("Another one", variant="primary", min_width=0)
                     self.following = gr.Button("Next", min_width=0)
@@ -96,9 +94,7 @@ class Page:
             self.severity = gr.Slider(0, MOST, 0, step=0.5, label="Noise", elem_id="ocra-severity")
             kinds = [(name.replace("_", " "), name) for name in CORRUPTIONS]
             self.noise = gr.Dropdown(kinds, value="gaussian", label="Kind of noise", elem_id="ocra-noise")
-            with gr.Row(elem_classes="ocra-pair"):
-                self.trial = _whole("Trial", "ocra-trial", MOST_NUMBER)
-                self.scene_seed = _whole("Seed", "ocra-scene-seed", MOST_SEED)
+            self.trial, self.scene_seed = _number_and_seed("Trial", "ocra-trial", "ocra-scene-seed")
         with gr.Row(elem_classes="ocra-pair"):
             self.other_digits = gr.Button("Other digits", variant="primary", min_width=0)
             self.next_trial = gr.Button("Next", min_width=0)
@@ -304,9 +300,14 @@ def _glimpses(model: Network, name: str, value: int | None = None) -> gr.Slider:
     return gr.Slider(1, max(most, 2), value, step=1, label="Glimpses", elem_id=name, interactive=most > 1)
 
 
-def _whole(label: str, name: str, most: int) -> gr.Number:
-    limits: Any = {"precision": 0, "minimum": 0, "maximum": most, "min_width": 0}
-    return gr.Number(0, label=label, elem_id=name, **limits)
+def _number_and_seed(label: str, number: str, seed: str) -> tuple[gr.Number, gr.Number]:
+    """Two fields side by side for which image of how it is made; number, seed: their names in the page."""
+    limits: Any = {"precision": 0, "minimum": 0, "min_width": 0}
+    with gr.Row(elem_classes="ocra-pair"):
+        return (
+            gr.Number(0, label=label, elem_id=number, maximum=MOST_NUMBER, **limits),
+            gr.Number(0, label="Seed", elem_id=seed, maximum=MOST_SEED, **limits),
+        )
 
 
 def _overlap(model: Network) -> gr.Slider:

@@ -13,7 +13,10 @@ let moving = null; // the window being dragged: {look, square: [x, y, width]} in
 let held = []; // the windows that are forced, in pixels of the image, ahead of the server's answer
 let turn = 0; // counts changes to them; the view says which one it answers
 let resting = null;
-let doubt = null;
+let doubt = null; // waits for PATIENCE to run out
+const waiting = new Set(); // actions that are not answered yet: {id}, the id once the server has given one
+const ended = new Set(); // ids of actions that have, which may be told before the ids are
+let silent = false; // whether the visitor was told that the server is
 
 const all = (selector, root = element) => Array.from(root.querySelectorAll(selector));
 const one = (selector, root = element) => root.querySelector(selector);
@@ -147,36 +150,75 @@ function release(kept) {
 function send() {
   clearTimeout(resting);
   trigger("force", { windows: held, turn });
-  clearTimeout(doubt);
-  doubt = setTimeout(askServer, PATIENCE);
-}
-
-// Say whether a server that has not answered yet is busy or gone.
-async function askServer() {
-  if (!view() || answered()) return;
-  const there = await fetch(document.baseURI, { method: "HEAD" }).catch(() => null);
-  say(there ? "The server is busy; it will answer in a moment." : STOPPED);
-  doubt = setTimeout(askServer, PATIENCE);
 }
 
 function say(sentence) {
   const place = one(".silence");
+  silent = false;
   if (!place) return;
   place.hidden = !sentence;
   place.textContent = sentence;
 }
 
-// Every action begins with this request of Gradio's, which itself says nothing where nobody answers.
+// Waiting for the server
+
+// Every action begins with a request of Gradio's to /queue/join, and its end is told in the stream of /queue/data.
 const request = window.fetch;
 window.fetch = async (...parts) => {
-  const action = String(parts[0]?.url ?? parts[0]).includes("/queue/join");
+  const url = String(parts[0]?.url ?? parts[0]);
+  const action = url.includes("/queue/join") && expect({ id: null });
   try {
-    return await request(...parts);
+    const answer = await request(...parts);
+    if (action) action.id = answer.ok ? (await answer.clone().json()).event_id : null;
+    if (action && (!action.id || ended.has(action.id))) finish(action);
+    if (url.includes("/queue/data")) follow(answer.clone().body).catch(() => {}); // closed by Gradio, or broken off
+    return answer;
   } catch (error) {
-    if (action) say(STOPPED);
+    if (action) finish(action), tellSilence(STOPPED);
     throw error;
   }
 };
+
+function expect(action) {
+  waiting.add(action);
+  if (waiting.size === 1) doubt = setTimeout(askServer, PATIENCE);
+  return action;
+}
+
+function finish(action) {
+  waiting.delete(action);
+  clearTimeout(doubt);
+  if (waiting.size) doubt = setTimeout(askServer, PATIENCE);
+  else if (silent) say("");
+}
+
+async function follow(stream) {
+  const reader = stream.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  for (let { value, done } = await reader.read(); !done; { value, done } = await reader.read()) {
+    const messages = (rest + value).split("\n\n");
+    rest = messages.pop();
+    messages.filter((text) => text.startsWith("data:")).forEach((text) => {
+      const { msg, event_id } = JSON.parse(text.slice("data:".length));
+      if (msg !== "process_completed") return;
+      ended.add(event_id);
+      waiting.forEach((action) => action.id === event_id && finish(action));
+    });
+  }
+}
+
+// Say whether a server that has not answered yet is busy or gone.
+async function askServer() {
+  const there = await request(document.baseURI, { method: "HEAD" }).catch(() => null);
+  if (!waiting.size) return;
+  tellSilence(there ? "The server is busy; it will answer in a moment." : STOPPED);
+  doubt = setTimeout(askServer, PATIENCE);
+}
+
+function tellSilence(sentence) {
+  say(sentence);
+  silent = true;
+}
 
 // Taking it away
 

@@ -30,6 +30,8 @@ WEAK = 0.2
 """A winner shorter than this hardly says that it has seen anything."""
 UNSURE = 0.55
 """Below this confidence a class is hardly ahead of the best one that was not chosen (0.5: level with it)."""
+SILENCE = '<p class="silence" role="alert" hidden></p>'
+"""Where the page says that the server does not answer."""
 _PLAY = """<button type="button" class="play" aria-label="Play the glimpses">
 <svg viewBox="0 0 16 16" aria-hidden="true"><path class="start" d="M4 2.5v11l9.5-5.5z"/>
 <path class="stop" d="M4 3h3v10H4zM9 3h3v10H9z"/></svg></button>"""
@@ -85,7 +87,7 @@ def render(
         f'<input type="range" class="step" min="1" max="{steps}" value="{steps}" aria-label="Glimpse">'
         f'<output class="count" aria-live="polite">Glimpse {steps} of {steps}</output>'
         f'<p class="subject"><span>{escape(subject.title)}</span>{truth}</p>{_LINK}</div>'
-        '<p class="silence" role="alert" hidden></p>'
+        f"{SILENCE}"
         f'<div class="looks {"two" if len(looks) > 1 else "one"}">'
         f"{''.join(articles)}</div></section>"
     )
@@ -93,7 +95,7 @@ def render(
 
 def empty(message: str) -> str:
     """What stands in place of a view."""
-    return f'<section class="ocra-view nothing"><p>{escape(message)}</p></section>'
+    return f'<section class="ocra-view nothing"><p>{escape(message)}</p>{SILENCE}</section>'
 
 
 def notice(message: str, kind: str = "note") -> str:
