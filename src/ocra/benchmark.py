@@ -225,7 +225,7 @@ def work() -> None:
 
 def _measured(job: Job, group: Group) -> dict[str, Any]:
     """What this process of a job finds."""
-    with float32_by_onednn() if job.mode == "train" and not job.plain else nullcontext():  # as a run does
+    with nullcontext() if job.plain else float32_by_onednn():  # as training and scoring do
         return _timed(job, group)
 
 
