@@ -50,7 +50,7 @@ LONGER = (
     replace(_TEN, warmup_images=12_800, init_from=MULTIMNIST_3, attention_scale=0.1),
     replace(_TEN, images=500_000, lr=(3e-3, 2.6e-3), shampoo_lr=(0.011, 0.0095), reconstruction=(10.0, 5.0), select=2),
     replace(
-        _TEN, images=1_000_000, lr=(2.6e-3, 0.0), shampoo_lr=(0.0095, 0.0), reconstruction=(5.0, 1.0), select=4,
+        _TEN, images=700_000, lr=(2.6e-3, 0.0), shampoo_lr=(0.0095, 0.0), reconstruction=(5.0, 1.0), select=4,
     ),
 )  # fmt: skip
 # Among clutter the answer alone does not teach to look twice, or takes very long to: so the boxes help at first. What
@@ -66,8 +66,8 @@ SCATTERED = (
         attention_supervision=(2.0, 0.5), select=2,
     ),
     replace(
-        _CLUTTER, images=700_000, batch_size=128, lr=(8e-4, 0.0), shampoo_lr=(0.005, 0.0),
-        attention_supervision=(0.5, 0.0), select=3,
+        _CLUTTER, images=500_000, batch_size=128, lr=(5e-4, 0.0), shampoo_lr=(0.003, 0.0),
+        attention_supervision=(1.0, 0.0), select=2,
     ),
 )  # fmt: skip
 # A number is read one digit after the other, with boxes to show how at first. The losses of reading are ten times
@@ -83,9 +83,9 @@ READING = (
 # From weights that count two digits among clutter to none or four of any size, with boxes to show how at first.
 COUNTING = (
     Stage(
-        450_000, lr=(2e-3, 0.0), shampoo_lr=(0.0075, 0.0), warmup_images=6_400, ema_decay=0.998, grad_clip=3.0,
-        reconstruction=(10.0, 1.0), cross_entropy=0.5, over_count=1.0, attention_supervision=(1.0, 0.0),
-        init_from=CLUTTERED_5,
+        1_500_000, lr=(1e-3, 0.0), shampoo_lr=(0.006, 0.0), warmup_images=6_400, attention_lr_mult=0.3, ema_decay=0.998,
+        grad_clip=3.0, reconstruction=(10.0, 1.0), cross_entropy=0.5, over_count=1.0,
+        attention_supervision=(2.0, 0.0), single_objects=(0.3, 0.0), init_from=CLUTTERED_5,
     ),
 )  # fmt: skip
 # Half of the images under nuisance, from weights that never saw any; noise is not worth much of the canvas.

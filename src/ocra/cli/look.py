@@ -250,7 +250,8 @@ def scanpath(
 
     .csv: a row for each glimpse: image, step, x, y, stride, sigma, width, winner, length, and the lengths of
     all capsules. .tsv: start_x, start_y, duration for MultiMatch; a file each. .json: name, subject, X, Y, T as in
-    COCO-Search18 and ViSioNS. .npz: xs, ys, ts, ns, subjects for pysaliency, and the files, or the images of a task.
+    COCO-Search18 and ViSioNS. .hdf5: pysaliency's Scanpaths. .npz: xs, ys, ts, ns, subjects for its older versions,
+    and the files, or the images of a task.
     The model has no clock: every glimpse is said to last --duration seconds.
 
     'ocra scanpath compare A B' says how alike scanpaths are, 'ocra scanpath convert A B' changes their format.
@@ -266,7 +267,7 @@ def scanpath(
         out: Table to write; its ending says which kind.
         weights: Name of shipped weights, or a folder. Default: the shipped ones of the task.
         number: How many images of the task.
-        duration: Seconds that each glimpse is said to last (.tsv, .json and .npz).
+        duration: Seconds that each glimpse is said to last (.tsv, .json, .hdf5 and .npz).
         device: Where to compute: cpu, cuda or mps.
     """
     endings(out, READABLE)

@@ -42,7 +42,7 @@ def save_animation(record: Record, path: str | os.PathLike[str]) -> None:
     options: dict[str, Any] = {"format": "WEBP", "quality": 88, "method": 4}
     if Path(path).suffix.lower() == ".gif":
         images = _changes(images, _palette(frames))
-        # Pillow's own optimisation would take longer than all of the rest.
+        # Pillow's own optimisation would take up to as long again, and gain 4 % of the size.
         options = {"format": "GIF", "optimize": False, "disposal": 1, "transparency": CLEAR}
     with written(path) as temporary:
         images[0].save(
