@@ -30,6 +30,12 @@ def test_images_are_counted_in_whole_batches() -> None:
     assert TWO.images == 63 * 64
 
 
+@pytest.mark.parametrize("name", ["multimnist-3", "multimnist-10", "cluttered-5", "svhn-12"])
+def test_scaled_to_its_own_length_a_preset_is_what_it_was(name: str) -> None:
+    experiment = preset(name)
+    assert experiment.scaled(sum(stage.images for stage in experiment.stages)) == experiment
+
+
 def test_a_scaled_experiment_keeps_its_first_stages_as_far_as_there_is_room() -> None:
     longer, shorter, least = TWO.scaled(40_000), TWO.scaled(400), TWO.scaled(1)
     assert [stage.images for stage in longer.stages] == [1_000, 39_000]

@@ -207,8 +207,10 @@ class Experiment:
         """The same experiment over so many images in all.
 
         The early stages, which teach most, keep their length up to three tenths of what is left of the run; the last
-        one takes the rest.
+        one takes the rest. Over its own number it is what it was.
         """
+        if images == sum(stage.images for stage in self.stages):
+            return self
         stages, left = [], images
         for stage in self.stages:
             length = left if stage is self.stages[-1] else min(stage.images, left * 3 // 10)
