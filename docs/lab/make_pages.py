@@ -34,7 +34,8 @@ def rows(page: str) -> list[dict[str, str]]:
 def value(page: str, cells: str, column: str | None) -> str:
     """The figure of the one row that has these cells, as it stands in a sentence."""
     wanted = [" ".join(cell.split()) for cell in cells.split(";")]
-    found = [row for row in rows(page) if all(cell in list(row.values()) for cell in wanted)]
+    conditions = [(row, [cell for title, cell in row.items() if title != "n"]) for row in rows(page)]
+    found = [row for row, cells_of_row in conditions if all(cell in cells_of_row for cell in wanted)]
     if len(found) != 1:
         raise SystemExit(f"{len(found)} rows of the table have the cells {wanted}; a figure is of one row.")
     mean = float(found[0][column or "mean"])
