@@ -219,12 +219,10 @@ class FlatParameters:
         self.group.barrier()  # nobody is computing with the model
         self.values[self.own] = values[self.own]
         self.publish()
-        try:
-            yield
-        finally:
-            self.group.barrier()
-            self.values[self.own] = kept
-            self.publish()
+        yield  # an error within ends the run: the others may be elsewhere, and to wait for them could last for ever
+        self.group.barrier()
+        self.values[self.own] = kept
+        self.publish()
 
 
 def _share_out(sizes: dict[str, int], shares: int) -> list[list[str]]:
