@@ -26,7 +26,6 @@ from ocra.files import cores, csv_cell, write_text_atomically
 from ocra.metrics import ErrorCounter, wrong_answers
 from ocra.model.deciding import evidence, margins, predicted_counts
 from ocra.model.interventions import Lesion
-from ocra.model.kernels import float32_by_onednn
 from ocra.model.network import Network
 from ocra.model.trace import Trace, Windows
 from ocra.prediction import BATCH, answer_confidence, answers, given, load, move
@@ -464,7 +463,6 @@ def _evaluating(model: Any) -> Iterator[None]:
 
 
 @torch.no_grad()
-@float32_by_onednn()
 def count_errors(
     model: Callable[..., Tensor | Trace],
     task: Task,

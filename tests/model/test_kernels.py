@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 import pytest
 import torch
@@ -12,7 +11,7 @@ from model_variants import SMALL, VARIATIONS, assert_same_trace, lively, random_
 from torch import Tensor
 
 from ocra.model.interventions import Lesion
-from ocra.model.kernels import compiled_or_eager, convolve_and_pool, float32_by_onednn
+from ocra.model.kernels import compiled_or_eager, convolve_and_pool
 from ocra.model.ocra import OCRA
 from ocra.model.trace import Trace
 
@@ -177,14 +176,3 @@ def test_a_step_is_compiled_for_more_batches_than_pytorch_compiles_by_itself(
         for size in range(2, 12):
             compiled(torch.ones(size))
     assert all(seen)
-
-
-def test_float32_stays_float32_by_onednn_and_the_setting_is_put_back() -> None:
-    left, right = torch.randn(2, 128, 128, generator=torch.Generator().manual_seed(0))
-    setting: Any = getattr(torch.backends.mkldnn, "matmul", None)
-    before = getattr(setting, "fp32_precision", None)
-    with float32_by_onednn():
-        product = left @ right
-    exact = (left.double() @ right.double()).float()
-    torch.testing.assert_close(product, exact, rtol=0, atol=1e-4)  # bfloat16 would be off by 0.1
-    assert getattr(setting, "fp32_precision", None) == before

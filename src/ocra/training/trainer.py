@@ -22,7 +22,6 @@ from ocra.evaluation import count_errors
 from ocra.experiment import Experiment
 from ocra.losses import compute_losses, image_losses
 from ocra.metrics import ErrorCounter, wrong_answers
-from ocra.model.kernels import float32_by_onednn
 from ocra.model.weights import load
 from ocra.training.checkpoint import Checkpoint, CheckpointError, RunFolder
 from ocra.training.distributed import Group, PeerLost, StopSignals, check_share
@@ -98,7 +97,6 @@ class Trainer:
         copies = {id(self.flat.parameters[name]): copy for name, copy in self.flat.make_bf16_copy().items()}
         self.model.use_bf16(lambda matrix: copies[id(matrix)])
 
-    @float32_by_onednn()
     def run(self) -> dict[str, Any]:
         """Train through all stages to the end and return the summary, or save and leave at a signal."""
         settings, progress = self.experiment.run, self.progress
