@@ -218,9 +218,11 @@ class FlatParameters:
         self.group.barrier()  # nobody is computing with the model
         self.values[self.own] = values[self.own]
         self.publish()
-        yield  # an error within ends the run: the others may be elsewhere, and to wait for them could last for ever
-        self.group.barrier()
-        self.values[self.own] = kept
+        try:
+            yield
+            self.group.barrier()  # not after an error: the others may be elsewhere, and it could last for ever
+        finally:
+            self.values[self.own] = kept
         self.publish()
 
 
