@@ -13,7 +13,6 @@ from ocra.losses import (
     LossConfig,
     LossWeights,
     compute_losses,
-    contrast_with_border,
     count_cross_entropy,
     image_losses,
     margin_losses,
@@ -21,6 +20,7 @@ from ocra.losses import (
     readout_losses,
     reconstruction_target,
     sequence_cross_entropy,
+    stretched_contrast,
 )
 from ocra.model.capsules import squash
 from ocra.model.trace import Trace
@@ -157,13 +157,13 @@ def test_contrast_is_the_same_for_dark_on_light_and_light_on_dark() -> None:
     expected = torch.zeros(1, 1, 6, 6)
     expected[..., 2:4, 2:4] = 1
     for shown in (image, 1 - image, 0.5 * image):
-        assert torch.allclose(contrast_with_border(shown), expected, atol=1e-6)
-    assert contrast_with_border(0.05 * image).max() < 0.25 and not contrast_with_border(0 * image).any()
+        assert torch.allclose(stretched_contrast(shown), expected, atol=1e-6)
+    assert stretched_contrast(0.05 * image).max() < 0.25 and not stretched_contrast(0 * image).any()
 
 
 def test_a_canvas_of_the_contrast_costs_nothing_where_that_is_reconstructed() -> None:
     batch = Batch(torch.rand(2, 1, 6, 6), torch.eye(10)[:2])
-    trace = trace_of(torch.rand(2, 3, 10), contrast_with_border(batch.images), None)
+    trace = trace_of(torch.rand(2, 3, 10), stretched_contrast(batch.images), None)
     for of, free in (("contrast", True), ("image", False)):
         losses = compute_losses(trace, batch, LossConfig(reconstruction_of=of), LossWeights())  # type: ignore[arg-type]
         assert (losses.reconstruction == 0) == free

@@ -94,7 +94,7 @@ def compute_losses(
     sequence is to be read in the end, if this pass has fewer.
     """
     margin = classification_losses(trace, batch, config, weights.over_count).mean()
-    shown = batch.images if config.reconstruction_of == "image" else contrast_with_border(batch.images)
+    shown = batch.images if config.reconstruction_of == "image" else stretched_contrast(batch.images)
     target = reconstruction_target(shown, trace.attended, config.reconstruction_mask)
     reconstruction = F.mse_loss(trace.canvas, target)
     readout, cross_entropy, supervision, early = (margin.new_zeros(()) for _ in range(4))
@@ -219,7 +219,7 @@ def reconstruction_target(images: Tensor, attended: Tensor | None, mask: str) ->
     return looked_at * images
 
 
-def contrast_with_border(images: Tensor) -> Tensor:
+def stretched_contrast(images: Tensor) -> Tensor:
     """How far each place is from the median tone of the border, at most 1: images [batch, channels, height, width]."""
     rows, columns = images[..., (0, -1), :].flatten(2), images[..., (0, -1)].flatten(2)
     tone = torch.cat([rows, columns], 2).median(2).values[..., None, None]
