@@ -203,13 +203,18 @@ class Experiment:
         """Images that the whole run trains on."""
         return sum(stage.steps * stage.batch_size for stage in self.stages)
 
+    @property
+    def planned_images(self) -> int:
+        """Images of all stages, before they are rounded to whole batches."""
+        return sum(stage.images for stage in self.stages)
+
     def scaled(self, images: int) -> Experiment:
         """The same experiment over so many images in all.
 
         The early stages, which teach most, keep their length up to three tenths of what is left of the run; the last
         one takes the rest. Over its own number it is what it was.
         """
-        if images == sum(stage.images for stage in self.stages):
+        if images == self.planned_images:
             return self
         stages, left = [], images
         for stage in self.stages:

@@ -252,7 +252,7 @@ def record_run(folder: Path, *, name: str = "", notes: str = "", failed: str = "
         versions=found,
         machine=found.pop("platform", None),
         cost=Cost(
-            state["images"], planned_images(experiment), state["best_images"], round(state["seconds"], 1),
+            state["images"], experiment.planned_images, state["best_images"], round(state["seconds"], 1),
             round(state["cpu_seconds"], 1), state["processes"],
         ),
         curve=_curve(log),
@@ -283,14 +283,9 @@ def _beyond(state: dict[str, Any], log: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def planned_images(experiment: Experiment) -> int:
-    """Images of all stages, before they are rounded to whole batches."""
-    return sum(stage.images for stage in experiment.stages)
-
-
 def run_name(experiment: Experiment) -> str:
     """Name of a run's folder and of its record, such as multimnist-3-1.3M-seed0."""
-    number = str(images := planned_images(experiment))
+    number = str(images := experiment.planned_images)
     for size, letter in ((1_000, "k"), (1_000_000, "M")):
         if images >= size and images * 100 % size == 0:
             number = f"{images / size:.2f}".rstrip("0").rstrip(".") + letter
@@ -301,12 +296,12 @@ def _against_preset(experiment: Experiment) -> tuple[str, dict[str, Any]]:
     """The command that trains an experiment, and the settings in which it differs from its preset."""
     if experiment.name not in ALL_PRESETS:
         return SAVED, {}
-    images = planned_images(experiment)
+    images = experiment.planned_images
     for recipe in get_args(Recipe) if experiment.name in PRESETS else ("default",):
         known = preset(experiment.name, recipe)
         if not differences(experiment.to_dict(), known.scaled(images).to_dict()):
             words = f"ocra train {experiment.name} --seed {experiment.seed}"
-            words += "" if images == planned_images(known) else f" --images {images}"
+            words += "" if images == known.planned_images else f" --images {images}"
             return (f"{words} --recipe paper", {"recipe": "paper"}) if recipe == "paper" else (words, {})
     own = differences(experiment.to_dict(), preset(experiment.name).scaled(images).to_dict())
     return SAVED, {key: here for key, (here, _) in own.items()}
