@@ -151,5 +151,5 @@ def test_settings_are_checked_once_they_fit_the_task() -> None:
     asked = Experiment(stages=(Stage(over_count=0.5),))
     with pytest.raises(UsageError, match="over-count penalty needs scores that count"):
         asked.check()
-    counted = replace(asked, task=task_config("cluttered")).fitted()
+    counted = replace(asked, task=task_config({"name": "cluttered", "digits": "glyphs"})).fitted()
     assert counted.check() is counted
