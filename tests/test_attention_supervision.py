@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from ocra import OCRA, Experiment, ModelConfig, Stage
 from ocra.data.task import Annotations, Batch
 from ocra.errors import OcraError
 from ocra.losses import (
@@ -128,3 +129,30 @@ def test_supervision_is_part_of_the_loss_by_its_weight() -> None:
     bare = Batch(canvas, torch.ones(1, 10))
     with pytest.raises(OcraError, match="annotated batches"):
         compute_losses(trace, bare, LossConfig(), LossWeights(attention_supervision=1.0))
+
+
+def test_detached_windows_learn_from_supervision_alone() -> None:
+    torch.manual_seed(0)
+    model = OCRA(ModelConfig(height=40, width=40, glimpses=3, hidden=16))
+    images = torch.rand(2, 1, 40, 40)
+
+    def gradient(*, detach: bool, supervised: bool) -> torch.Tensor:
+        trace = model(images, record=True, detach_windows=detach)
+        assert trace.read_windows is not None
+        aim = trace.read_windows.center.sum() if supervised else trace.scores.sum()
+        (found,) = torch.autograd.grad(aim, [model.read_attention.weight], allow_unused=True)
+        return torch.zeros(()) if found is None else found.abs().sum()
+
+    assert gradient(detach=False, supervised=False) > 0
+    assert gradient(detach=True, supervised=False) == 0
+    assert gradient(detach=True, supervised=True) > 0
+    assert torch.equal(model(images, detach_windows=True).scores, model(images).scores)
+
+
+def test_windows_are_detached_only_where_supervision_teaches_them() -> None:
+    with pytest.raises(OcraError, match="nothing teaches where to look"):
+        Stage(detach_windows=True)
+    stage = Stage(detach_windows=True, attention_supervision=(2.0, 0.5))
+    assert Experiment(stages=(stage,)).check()
+    with pytest.raises(OcraError, match="networks with read windows"):
+        Experiment(model=ModelConfig(attention=False), stages=(stage,)).check()

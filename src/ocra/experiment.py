@@ -58,6 +58,8 @@ class Stage:
     """Weight of the penalty on scores above the count, for tasks that count. Paper: none."""
     attention_supervision: Ramp = 0.0
     """Weight of the loss that draws the read windows to the objects' boxes. Paper: none."""
+    detach_windows: bool = False
+    """Teach where to look by attention supervision alone: no other loss moves the read windows."""
     early_answers: Ramp = 0.0
     """Weight of the margin loss on the scores so far, after each glimpse, not the last alone. Paper: none."""
     single_objects: Ramp = 0.0
@@ -74,6 +76,7 @@ class Stage:
     """When the stage begins, scale the width of the read windows by this."""
 
     def __post_init__(self) -> None:
+        check_switches(self, "stage")
         check_whole_numbers(self, "stage", images=1, batch_size=1, warmup_images=0, select=1)
         check_numbers(self, "stage", ("grad_clip", "read_window"), lambda value: value > 0, "above 0")
         check_numbers(
@@ -104,6 +107,10 @@ class Stage:
                 )
         if self.schedule not in ("cosine", "linear"):
             raise OcraError(f"stage.schedule must be cosine or linear, not {self.schedule!r}.")
+        if self.detach_windows and self.attention_supervision in (0, (0, 0)):
+            raise OcraError(
+                "stage.detach_windows needs attention_supervision, or nothing teaches where to look."
+            )
         if not isinstance(self.init_from, str | None):
             raise OcraError(f"stage.init_from must be the name of weights, not {self.init_from!r}.")
 
@@ -242,6 +249,9 @@ class Experiment:
                 "The over-count penalty needs scores that count: set loss.normalise_scores to false, "
                 "or over_count to 0 in all stages."
             )
+        looks = isinstance(self.model, ModelConfig) and self.model.attention
+        if not looks and any(stage.detach_windows for stage in self.stages):
+            raise UsageError("detach_windows is for networks with read windows; leave it off for this one.")
         return self
 
     def to_dict(self) -> dict[str, Any]:

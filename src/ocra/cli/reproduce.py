@@ -102,7 +102,7 @@ def _reproduce_baselines(
     seeds: tuple[int, ...], cpu_minutes: float, runs: Path, results: Path, out: Path, tables_only: bool, quiet: bool
 ) -> None:  # fmt: skip
     """OCRA and the baselines, each for as many CPU minutes, in one process; the speed of each is measured first."""
-    tested = 300 if cpu_minutes < SHORT_MINUTES else 5_000
+    tested = 1_000 if cpu_minutes < SHORT_MINUTES else 5_000
 
     def test_and_write() -> None:
         test_runs(runs, results, tested)

@@ -155,6 +155,7 @@ class OCRA(Network, kind="ocra"):
         until: float | None = None,
         record: bool = False,
         attended: bool = False,
+        detach_windows: bool = False,
         windows: Windows | None = None,
         jitter: Tensor | None = None,
         winners: Tensor | None = None,
@@ -167,6 +168,7 @@ class OCRA(Network, kind="ocra"):
         until: each image stops once its answer is so far ahead of the next class, see
         `ocra.model.deciding.answer_margin`; `glimpses` is then the most it may take, `trace.taken` what it took.
         attended: fill `trace.attended`, which the masked reconstruction loss needs.
+        detach_windows: no gradient reaches the read windows through what is seen in them.
         windows, jitter, winners, lesion: interventions, see `ocra.model.interventions`.
         """
         self._check(images)
@@ -187,7 +189,7 @@ class OCRA(Network, kind="ocra"):
         for t in range(count):  # line 3
             zeros = None if deferred is None else deferred.zeros(t)
             at_t = None if control is None else control.at(t)
-            now = step(images, state, passes, record, attended or record, at_t, zeros)
+            now = step(images, state, passes, record, attended or record, at_t, zeros, detach_windows)
             if deferred is not None:
                 assert now.features is not None and now.latent is not None
                 hidden = (None, None) if state is None else (state.encoder, state.decoder)
@@ -210,6 +212,7 @@ class OCRA(Network, kind="ocra"):
         attended: bool = False,
         control: StepControl | None = None,
         zeros: Zeros | None = None,
+        detach_windows: bool = False,
     ) -> Step:
         """One glimpse: lines 4 to 11 of Pseudocode 1. A state of None stands for zeros.
 
@@ -218,7 +221,7 @@ class OCRA(Network, kind="ocra"):
         for_encoder, for_decoder, for_primary, for_patch = (None,) * 4 if zeros is None else zeros
         matrices = self._matrices(constant=zeros is not None)
         # Line 4, READ: [batch, channels, N, N].
-        glimpse, read_window, put_back = self._read(images, state, attended, control)
+        glimpse, read_window, put_back = self._read(images, state, attended, control, detach_windows)
         # Line 5, CNN: [batch, features].
         features = self._convolve(glimpse)
         if self.config.feedback:
@@ -255,7 +258,7 @@ class OCRA(Network, kind="ocra"):
         )
 
     def _read(
-        self, images: Tensor, state: State | None, attended: bool, control: StepControl | None
+        self, images: Tensor, state: State | None, attended: bool, control: StepControl | None, detach: bool
     ) -> tuple[Tensor, Window | None, Tensor | None]:
         """The glimpse, its window, and the glimpse put back into the image frame if asked for."""
         if not self.config.attention:
@@ -269,7 +272,8 @@ class OCRA(Network, kind="ocra"):
         window = window_from_parameters(parameters, height, width, size)
         if control is not None:
             window = control.window_instead_of(window)
-        bank_y, bank_x = filter_banks(window, height, width, size)
+        seen_through = Window(*(value.detach() for value in window)) if detach else window
+        bank_y, bank_x = filter_banks(seen_through, height, width, size)
         glimpse = read(images, bank_y, bank_x)
         put_back = write(glimpse.detach(), bank_y.detach(), bank_x.detach()) if attended else None
         return glimpse, window, put_back

@@ -136,7 +136,7 @@ def planned_baselines(
             run = replace(
                 experiment.run, validate_every_images=max(1, images // VALIDATIONS),
                 validate_images=min(5_000, max(200, int(images * VALIDATED))),
-                test_images=1_000 if cpu_minutes < SHORT_MINUTES else 10_000,
+                test_images=2_000 if cpu_minutes < SHORT_MINUTES else 10_000,
             )  # fmt: skip
             runs[run_name(experiment)] = replace(experiment, run=run)
     return runs

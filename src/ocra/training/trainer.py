@@ -197,6 +197,8 @@ class Trainer:
             options["attended"] = True
         if now.weights.attention_supervision > 0:
             options["record"] = True
+        if now.stage.detach_windows:
+            options["detach_windows"] = True
         return options
 
     def begin(self, now: Moment) -> None:
