@@ -92,7 +92,9 @@ def test_a_drawing_is_answered_in_the_browser_as_in_python(browser: Any, address
     page.locator("#play").focus()
     page.keyboard.press("Tab")
     page.keyboard.press("End")  # on the slider: the last glimpse
-    answer, said = page.locator("#answer").inner_text(), page.locator("#said").inner_text()
+    answer, said, finished, limits = (
+        page.locator(f"#{name}").inner_text() for name in ("answer", "said", "finished", "limits")
+    )
     page.evaluate(f"window.looked = ({LOOK})(); 0")
     page.locator("#examples button").nth(1).press("Enter")
     example = page.evaluate("window.looked")
@@ -108,7 +110,8 @@ def test_a_drawing_is_answered_in_the_browser_as_in_python(browser: Any, address
             )
     counts = drawn["outputs"]["counts"]
     assert answer.split() == [str(k) for k, times in enumerate(counts) for _ in range(times)]
-    assert said.startswith("Glimpse 2: ") and said.endswith("This is its answer.")
+    assert said.startswith("Glimpse 2: ") and finished == "Answer"
+    assert limits.startswith("It always names two different digits")
 
 
 def test_a_page_that_cannot_be_made_is_refused_in_a_sentence(network: str, tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ def write_page(
     try:
         for name, content in files.items():
             write_bytes_atomically(folder / name, content)
-        drawing = {"hint": task.drawing_hint, "pen": task.pen_width}
+        drawing = {"hint": task.drawing_hint, "pen": task.pen_width, "limits": task.limits}
         write_json_atomically(folder / "model.json", {**about, **drawing})
     except OSError as error:
         raise OcraError(f"The page could not be written to {folder}: {error.strerror or error}.") from None

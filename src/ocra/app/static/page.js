@@ -162,11 +162,12 @@ function show(step) {
   const last = step === about.glimpses;
   const counts = last ? outputs.counts : named(scores);
   const answer = about.class_names.flatMap((name, k) => Array(counts[k]).fill(name));
+  one("finished").textContent = last ? "Answer" : "Answer so far";
   one("answer").textContent = answer.join(" ") || "nothing";
   const winner = outputs.winners[step - 1];
   one("said").textContent =
     `Glimpse ${step}: taken for ${about.capsule_names[winner]}, with a capsule ${lengths(step - 1)[winner].toFixed(2)} long ` +
-    `(0: not there, 1: no doubt). ${last ? "This is its answer." : ""}`;
+    "(0: not there, 1: no doubt).";
   const most = Math.max(1, ...outputs.scores);
   one("bars").replaceChildren(...scores.slice(0, classes).map((score, k) => bar(about.class_names[k], score, most, counts[k] > 0)));
 }
@@ -279,6 +280,7 @@ async function start() {
   session = await ort.InferenceSession.create(here("model.onnx"));
   one("hint").textContent = about.hint;
   one("step").max = about.glimpses;
+  one("limits").textContent = about.limits;
   one("about").textContent = `${about.name}: ${about.title}. ${about.terms.replaceAll("*", "")}`;
   redraw();
   one("examples").replaceChildren(...examples());
