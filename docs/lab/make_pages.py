@@ -3,6 +3,7 @@
     python docs/lab/make_pages.py                    # every page
     python docs/lab/make_pages.py crowding set-size  # these
     python docs/lab/make_pages.py --figures          # run nothing, only fill in figures from the tables
+    python docs/lab/make_pages.py --people mnist.json  # the comparison with people alone, in README.md
 
 Written by hand are the paragraphs between "Method" and the image. A figure in them, or in README.md, is a cell of the
 page's table: <!--=cluttered-5; other class; 6-->13 %<!--/--> is the mean of the one row that has these cells, and
@@ -21,6 +22,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 FIGURE = re.compile(r"<!--=\s*(?:([\w-]+):\s*)?([^@]+?)(?:\s*@\s*(.+?))?\s*-->(.*?)<!--/-->", flags=re.S)
+UNITS = {"information gain": ", bits", "DTW distance": ", pixels (lower is more similar)"}
 COMMAND = re.compile(r"^ocra lab run (.+)$", flags=re.M)
 
 
@@ -89,7 +91,44 @@ def remake(file: Path) -> None:
     file.write_text(rewritten(page, made), "utf-8")
 
 
+def compare_with_people(clicks: str, weights: str = "mnist-6") -> None:
+    """Write table and figure of the comparison with people into README.md."""
+    from ocra.lab.human import compare_with_people, read_attention_mnist
+    from ocra.model.weights import content_hash, resolve
+
+    found = compare_with_people(weights, read_attention_mnist(clicks))
+    with tempfile.TemporaryDirectory() as folder:
+        found.save(folder)
+        shutil.copy(Path(folder) / "attention-mnist.png", HERE)
+    cells: dict[str, dict[str, str]] = {}
+    for row in found.similarity:
+        between = f" ({row['low']:.3f} to {row['high']:.3f})" if row["who"] == "model" else ""
+        cells.setdefault(row["measure"], {})[row["who"]] = f"{row['mean']:.3f}{between}"
+    lines = [
+        f"| `{weights}@{content_hash(resolve(weights))}` against other people's clicks on the same digit | "
+        f"`{weights}` (95 % interval) | people (ceiling) | people on another digit (baseline) | "
+        f"`{weights}` on another digit |",
+        "|---|---|---|---|---|",
+    ]
+    for measure, by in cells.items():
+        order = ("model", "ceiling", "baseline", "model at another digit")
+        lines.append(f"| {measure}{UNITS.get(measure, '')} | {' | '.join(by[who] for who in order)} |")
+    right = {(row["who"], row["glimpse"]): f"{100 * row['accuracy']:.1f}" for row in found.accuracy}
+    last = {who: max(glimpse for name, glimpse in right if name == who) for who in ("model", "people")}
+    lines += ["", "| right answers, % | after 1 | after 4 | after all |", "|---|---:|---:|---:|"]
+    for who, name in (("people", "people, pieces uncovered"), ("model", f"`{weights}`, glimpses")):
+        lines.append(f"| {name} | {right[who, 1]} | {right[who, 4]} | {right[who, last[who]]} |")
+    readme = HERE / "README.md"
+    start, end = "<!-- attention-mnist -->", "<!-- end of attention-mnist -->"
+    head, _, rest = readme.read_text("utf-8").partition(start)
+    tail = rest.partition(end)[2]
+    readme.write_text("".join([head, start, "\n\n", "\n".join(lines), "\n\n", end, tail]), "utf-8")
+
+
 if __name__ == "__main__":
+    if sys.argv[1:2] == ["--people"]:
+        compare_with_people(sys.argv[2])
+        sys.exit()
     names = [name for name in sys.argv[1:] if name != "--figures"]
     pages = [file for file in sorted(HERE.glob("*.md")) if "\n**Method.**" in file.read_text("utf-8")]
     for file in pages:

@@ -48,6 +48,12 @@ def test_figures_in_sentences_are_those_of_the_tables(page, making):
     assert not re.findall(r"^<!--=", text, flags=re.M)  # there it would end the paragraph
 
 
+def test_the_comparison_with_people_is_of_the_shipped_weights():
+    """Fails after weights were replaced: `python docs/lab/make_pages.py --people mnist.json` compares again."""
+    name, known = re.findall(r"\| `([\w-]+)@(\w+)` against", (FOLDER / "README.md").read_text("utf-8"))[0]
+    assert content_hash(resolve(name)) == known
+
+
 def test_every_figure_of_a_page_is_filled_in(making):
     table = "| model | x | measure | mean |\n| --- | --- | --- | --- |\n| a | 1 | exact error | 0.081 |\n"
     table += "| a | 1 | glimpses to decision | 2.512 |\n"
