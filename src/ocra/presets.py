@@ -90,7 +90,7 @@ READING = (
 # From weights that count two digits among clutter to none or four of any size. Boxes alone teach where to look: the
 # gradient of the answers, through nine windows one after the other, is so large that it drowns what they say.
 _ANY = Stage(
-    500_000, lr=3e-3, shampoo_lr=0.012, ema_decay=0.998, grad_clip=3.0, reconstruction=(10.0, 5.0), cross_entropy=0.5,
+    300_000, lr=3e-3, shampoo_lr=0.012, ema_decay=0.998, grad_clip=3.0, reconstruction=(10.0, 5.0), cross_entropy=0.5,
     over_count=1.0, attention_supervision=2.0, detach_windows=True,
 )  # fmt: skip
 COUNTING = (

@@ -281,7 +281,8 @@ def test_any_digits_have_boxes_of_14_to_40_pixels_inside_the_image(
 ) -> None:
     boxes, classes = any_digits
     there = boxes[classes >= 0]
-    assert_uniform(there[:, 2] - 14, possible=27)
+    alone = (classes >= 0).sum(axis=1) == 1  # with others, a digit may have had to become smaller
+    assert_uniform(boxes[alone][:, 0, 2] - 14, possible=27)
     assert there[:, :2].min() >= 0 and (there[:, :2] + there[:, 2:]).max() <= 64
     assert (boxes[classes < 0] == 0).all()
 
@@ -289,16 +290,26 @@ def test_any_digits_have_boxes_of_14_to_40_pixels_inside_the_image(
 def ink_boxes_that_meet(task: AnyDigits) -> float:
     """Share of the pairs of digits whose ink may touch: their boxes' middle five sevenths meet."""
     boxes, classes = gather_annotations(task, 3_000)
-    two = (classes >= 0).sum(axis=1) == 2
-    near, sides = boxes[two, :2, :2], boxes[two, :2, 2:]
-    low, high = near + sides // 7, near + sides - sides // 7
-    meets = (np.minimum(high[:, 0], high[:, 1]) > np.maximum(low[:, 0], low[:, 1])).all(axis=1)
-    return float(meets.mean())
+    low = boxes[:, :, :2] + boxes[:, :, 2:] // 7
+    high = boxes[:, :, :2] + boxes[:, :, 2:] - boxes[:, :, 2:] // 7
+    one, other = np.triu_indices(classes.shape[1], k=1)
+    meets = (np.minimum(high[:, one], high[:, other]) > np.maximum(low[:, one], low[:, other])).all(axis=2)
+    return float(meets[(classes[:, one] >= 0) & (classes[:, other] >= 0)].mean())
 
 
-def test_two_digits_lie_apart_unless_they_are_to_overlap() -> None:
-    assert ink_boxes_that_meet(AnyDigits(digits="glyphs", overlapping=0.0, largest=24)) < 0.05
-    assert ink_boxes_that_meet(AnyDigits(digits="glyphs", overlapping=1.0, largest=24)) > 0.1
+def test_digits_lie_apart_unless_they_are_to_overlap() -> None:
+    assert ink_boxes_that_meet(AnyDigits(digits="glyphs", overlapping=0.0)) < 0.05
+    assert ink_boxes_that_meet(AnyDigits(digits="glyphs", overlapping=1.0)) > 0.1
+
+
+def test_a_digit_without_room_becomes_smaller_but_no_smaller_than_the_smallest() -> None:
+    boxes, classes = gather_annotations(
+        AnyDigits(digits="glyphs", overlapping=0.0, smallest=16, largest=40), 3_000
+    )
+    number = (classes >= 0).sum(axis=1)
+    alone, crowded = boxes[number == 1][:, 0, 2], boxes[number == 4][:, :, 2]
+    assert alone.min() == crowded.min() == 16 and alone.max() == crowded.max() == 40
+    assert crowded.mean() < alone.mean() - 2
 
 
 def test_without_nuisance_and_clutter_any_digits_are_their_layers() -> None:

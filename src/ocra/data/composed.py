@@ -408,7 +408,8 @@ class AnyDigitsConfig(ComposedConfig):
     largest: int = 40
     """Side of the largest digit's box."""
     overlapping: float = 0.3
-    """Share of the images in which a digit may cover 0.4 of another; in the others they lie apart if there is room."""
+    """Share of the images in which a digit may cover 0.4 of another; in the others they lie apart. Where there is no
+    room, a digit becomes smaller."""
     clutter: float = 0.3
     """Share of the images with fragments of other digits."""
     distractors: int = 4
@@ -475,8 +476,10 @@ class AnyDigits(ComposedTask):
         chosen = integers(draws[:, :, 0], len(self.pool))
         sizes = config.smallest + integers(draws[:, :, 1], config.largest - config.smallest + 1)
         sizes = np.rint(config.scale * sizes).astype(np.int64).clip(1, config.size)
+        smallest = max(1, round(config.scale * config.smallest))
         limit = np.where(uniforms(bits[:, 2]) < config.overlapping, MOST_COVERED, 0.0)
-        corners = _apart(draws[:, :, 2:].reshape(*there.shape, TRIES, 2), sizes, there, limit, config.size)
+        places = draws[:, :, 2:].reshape(*there.shape, TRIES, 2)
+        corners, sizes = _placed(places, sizes, smallest, there, limit, config.size)
 
         nuisance = self.nuisance(indices, config.objects)
         digits = torch.from_numpy(self.pool.images[chosen[there]]).float()
@@ -494,36 +497,44 @@ class AnyDigits(ComposedTask):
         return self.as_batch(canvas, classes, layers if annotations else None, corners, nuisance, sizes)
 
 
-TRIES = 6
-"""Places that are tried for each digit."""
+TRIES = 16
+"""Places that are tried for each digit: four as large as it is, then four for each smaller size."""
+SMALLER = 0.8
+"""A digit that has no room becomes so much smaller, and again, down to the smallest that a digit may be."""
 MOST_COVERED = 0.4
 """How much of the smaller of two digits the other may cover where they are to overlap."""
 
 
-def _apart(bits: Bits, sizes: Ints, there: NDArray[np.bool_], limit: NDArray[np.float64], side: int) -> Ints:
-    """Corners (x, y) [batch, objects, 2] of boxes inside the image, of draws [batch, objects, tries, 2].
+def _placed(
+    bits: Bits, sizes: Ints, smallest: int, there: NDArray[np.bool_], limit: NDArray[np.float64], side: int
+) -> tuple[Ints, Ints]:
+    """Corners (x, y) [batch, objects, 2] of boxes inside the image, and their sizes, which may have become smaller.
 
-    Of the places tried for a digit it takes the first where it shares no more than a limit [batch] with those before
-    it that are there, as a share of the smaller one's area, or else the one where it shares least. Sizes and there:
-    [batch, objects].
+    Of the places tried for a digit (bits [batch, objects, tries, 2]) it takes the first where it shares no more than a
+    limit [batch] with those before it that are there, as a share of the smaller one's area, or else the one where it
+    shares least. Sizes and there: [batch, objects].
     """
-    places = integers(bits, (side - sizes + 1)[:, :, None, None])
+    shrunk = np.rint(sizes[:, :, None] * SMALLER ** (np.arange(TRIES) // 4)).astype(np.int64)
+    tried = np.maximum(shrunk, np.minimum(smallest, sizes)[:, :, None])  # [batch, objects, tries]
+    places = integers(bits, (side - tried + 1)[..., None])
     # Of a digit's box the ink fills about the middle five sevenths.
-    near, far = places + (sizes // 7)[:, :, None, None], places + (sizes - sizes // 7)[:, :, None, None]
-    area = (sizes - 2 * (sizes // 7)) ** 2
-    corners = np.zeros((*there.shape, 2), np.int64)
-    taken = np.zeros((*there.shape, 2, 2), np.int64)
+    margin = (tried // 7)[..., None]
+    near, far = places + margin, places + tried[..., None] - margin
+    areas = (tried - 2 * margin[..., 0]) ** 2
+    corners, taken_sizes = np.zeros((*there.shape, 2), np.int64), np.zeros_like(sizes)
+    taken, area = np.zeros((*there.shape, 2, 2), np.int64), np.zeros_like(sizes)
     rows = np.arange(len(bits))
     for k in range(there.shape[1]):
         low = np.maximum(near[:, k, :, None], taken[:, None, :k, 0])  # [batch, tries, before, 2]
         high = np.minimum(far[:, k, :, None], taken[:, None, :k, 1])
-        smaller = np.minimum(area[:, k : k + 1], area[:, :k])
-        shares = (high - low).clip(min=0).prod(axis=3) / smaller[:, None]
+        smaller = np.minimum(areas[:, k, :, None], area[:, None, :k])
+        shares = (high - low).clip(min=0).prod(axis=3) / smaller
         shared = (shares * there[:, None, :k]).max(axis=2, initial=0)
         best = (shared - limit[:, None]).clip(min=0).argmin(axis=1)
-        corners[:, k] = places[rows, k, best]
+        corners[:, k], taken_sizes[:, k] = places[rows, k, best], tried[rows, k, best]
         taken[:, k] = np.stack([near[rows, k, best], far[rows, k, best]], axis=1)
-    return corners
+        area[:, k] = areas[rows, k, best]
+    return corners, taken_sizes
 
 
 def _vary(patches: NDArray[np.uint8], pen: Floats, zoom: Floats, beyond: int) -> NDArray[np.uint8]:
