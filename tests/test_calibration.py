@@ -12,13 +12,14 @@ from tiny import ink_picture, tiny_model, tiny_weights
 
 import ocra
 from ocra.cli.main import main
-from ocra.config import AnswerRule, Calibration
+from ocra.config import EVIDENCE, AnswerRule, Calibration
 from ocra.errors import OcraError
 from ocra.evaluation import MISTRUSTED, fit_plausible, fit_probability, foreign_images, halving_threshold
 from ocra.model.deciding import evidence, is_plausible, margins
 from ocra.model.trace import Trace
 from ocra.model.weights import ModelInfo, content_hash, load, read_config
 from ocra.prediction import decode
+from ocra.reproduce.release import SINGLE_OBJECTS, answered_single_objects
 
 SURE = Calibration(0.1, 0.3, 0.1, 0.3, threshold=0.7, silence=0.2, images=100)
 
@@ -202,3 +203,14 @@ def test_a_calibration_that_cannot_be_one_is_refused(tmp_path: Path) -> None:
         (folder / "config.json").write_text(json.dumps({**config, "calibration": broken}))
         with pytest.raises(OcraError, match="calibration"):
             load(folder)
+
+
+@pytest.mark.parametrize(("constant", "answered"), [(1.0, 1.0), (-1.0, 0.0)])
+def test_a_network_of_two_is_asked_how_often_it_answers_one(constant: float, answered: float) -> None:
+    task, model = ocra.task_config({"name": "multimnist", "digits": "glyphs"}), tiny_model()
+    model.info = replace(ModelInfo.from_dict({}, model.config), answer=AnswerRule(2), calibration=SURE)
+    assert answered_single_objects(model, task) is None  # it was not calibrated for that
+    plausible = (*[0.0] * EVIDENCE, constant)
+    willing = replace(SURE, threshold=0.0, silence=-1.0, plausible=plausible)
+    model.info = replace(model.info, calibration=willing)
+    assert answered_single_objects(model, task) == {"n": SINGLE_OBJECTS, "answered": answered}

@@ -135,7 +135,7 @@ def time_to_error(records: list[Record]) -> Figure:
         axes.plot(
             AUTHORS_IMAGES / 1e6, 100 * AUTHORS_ERROR, marker="D", linestyle="", color=ORANGE, label=label
         )
-        axes.yaxis.set_major_locator(MaxNLocator(8, integer=True))  # from half of the authors' error to twice it
+        axes.yaxis.set_major_locator(MaxNLocator(8, integer=True))  # the range is narrow
         axes.legend(frameon=False)
     return figure
 
@@ -151,7 +151,9 @@ def labelled_axes(across: str, up: str, title: str, beneath: float = 0) -> tuple
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
     axes.set_yscale("log")
-    axes.yaxis.set_major_locator(FixedLocator([0.1, 0.2, 0.3, 0.5, 0.7, 1, 2, 3, 5, 7, 10, 15, 20, 30, 50, 70, 100]))
+    axes.yaxis.set_major_locator(
+        FixedLocator([0.1, 0.2, 0.3, 0.5, 0.7, 1, 2, 3, 5, 7, 10, 15, 20, 30, 50, 70, 100])
+    )
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.yaxis.set_minor_locator(NullLocator())
     return figure, axes

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import torch
 
 from ocra.config import ModelConfig, NetworkConfig
@@ -19,6 +20,7 @@ from ocra.errors import OcraError, UsageError
 from ocra.evaluation import calibrate, evaluate
 from ocra.files import read_json, write_json_atomically, write_text_atomically
 from ocra.model import weights as pretrained
+from ocra.model.deciding import is_sure
 from ocra.model.network import Network
 from ocra.presets import ALL_PRESETS
 from ocra.reproduce.plots import draw_all, plots
@@ -47,6 +49,8 @@ from ocra.reproduce.tables import (
 
 CHECK = "check.json"
 CHECKED_IMAGES = 8
+SINGLE_OBJECTS = 2_000
+"""Test images of one object that a network is shown which always names several; the last ones, as yet unseen."""
 DETAILS = (
     "classes",
     "confusions",
@@ -155,10 +159,33 @@ def score(
         kept["command"] = evaluate_command(name, kept, record)
         if changed.keys() & DAMAGE or glimpses != model.config.glimpses:
             kept = {key: value for key, value in kept.items() if key not in DETAILS}
+        elif (single := answered_single_objects(model, task)) is not None:
+            kept["calibration"]["single_objects"] = single
         record = record.with_figure(kept)
         took = time.monotonic() - started
         say(f"{kept['command']}\n    exact error {percent(kept['error'])} %, {took:.0f} s")
     return record
+
+
+@torch.inference_mode()
+def answered_single_objects(model: Network, task: TaskConfig) -> dict[str, float] | None:
+    """Test images of one object that a network answers which always names several: their number, the share it answers.
+
+    For all others it says "unsure" or "nothing". None for a network that was not calibrated for it.
+    """
+    info, source = model.info, make_task(task, "test")
+    if info.calibration is None or not info.calibration.plausible or (info.answer.objects or 0) < 2:
+        return None
+    indices = np.arange(max(0, len(source) - 2 * SINGLE_OBJECTS), len(source))
+    batch = source.batch(indices, single_objects=1.0)
+    single = batch.take((batch.counts.sum(1) == 1).nonzero()[:SINGLE_OBJECTS, 0])
+    if not len(single):
+        return None
+    answered = [
+        is_sure(trace, info.answer, info.calibration) & (trace.scores.amax(1) > info.calibration.silence)
+        for trace in map(model, single.images.split(128))
+    ]
+    return {"n": len(single), "answered": float(torch.cat(answered).double().mean())}
 
 
 def _check(source: Path, name: str) -> None:

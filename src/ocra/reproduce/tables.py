@@ -494,7 +494,12 @@ def _card_confidence(record: Record) -> list[str]:
     tests = [test for test in record.figures if "calibration" in test and test["split"] == "test"]
     if not tests:
         return []
-    test, told = tests[-1], tests[-1]["calibration"]
+    last = tests[-1]["calibration"]  # of the calibration that is in use, the test with most images
+    test = max(
+        (test for test in tests if test["calibration"]["threshold"] == last["threshold"]),
+        key=lambda t: t["n"],
+    )
+    told, single = test["calibration"], last.get("single_objects")
     rows = [[f"{n:,}", percent(sure), percent(right)] for n, sure, right in told["reliability"]]
     return [
         "## How sure it is",
@@ -505,6 +510,10 @@ def _card_confidence(record: Record) -> list[str]:
         f'Below {percent(told["threshold"])} % it answers "unsure". It answers {percent(told["coverage"])} % of the '
         f"test images; {percent(told['error_if_sure'])} % of these answers are wrong, of all "
         f"{percent(test['error'])} %.",
+        f"Shown {single['n']:,} test images of one object, it answers {percent(single['answered'])} %, though it "
+        "always names more; of the others it says that it is unsure."
+        if single
+        else "",
     ]
 
 
