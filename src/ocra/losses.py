@@ -148,9 +148,9 @@ def early_answer_losses(trace: Trace, batch: Batch, config: LossConfig, over_cou
     return losses.unflatten(0, scores.shape[:2]).mean(1)
 
 
-def image_losses(trace: Trace, batch: Batch, config: LossConfig) -> Tensor:
+def image_losses(trace: Trace, batch: Batch, config: LossConfig, over_count: float = 0.0) -> Tensor:
     """What is wrong with the answer to each image, [batch]: by this hard examples are selected."""
-    losses = classification_losses(trace, batch, config)
+    losses = classification_losses(trace, batch, config, over_count)
     if trace.readout is not None and batch.sequence is not None:
         losses = losses + READOUT_WEIGHT * readout_losses(trace.readout, batch.sequence)
     return losses

@@ -90,13 +90,13 @@ READING = (
 # From weights that count two digits among clutter to none or four of any size. Boxes alone teach where to look: the
 # gradient of the answers, through nine windows one after the other, is so large that it drowns what they say.
 _ANY = Stage(
-    300_000, lr=3e-3, shampoo_lr=0.012, ema_decay=0.998, grad_clip=3.0, reconstruction=(10.0, 5.0), cross_entropy=0.5,
+    300_000, lr=2.5e-3, shampoo_lr=0.01, ema_decay=0.998, grad_clip=3.0, reconstruction=(10.0, 5.0), cross_entropy=0.5,
     over_count=1.0, attention_supervision=2.0, detach_windows=True,
 )  # fmt: skip
 COUNTING = (
     replace(_ANY, warmup_images=6_400, single_objects=(0.3, 0.0), init_from=CLUTTERED_5),
     replace(
-        _ANY, images=700_000, batch_size=128, lr=(3e-3, 0.0), shampoo_lr=(0.012, 0.0), reconstruction=(5.0, 1.0),
+        _ANY, images=1_000_000, batch_size=128, lr=(2.5e-3, 0.0), shampoo_lr=(0.01, 0.0), reconstruction=(5.0, 1.0),
         select=2,
     ),
 )  # fmt: skip

@@ -240,7 +240,7 @@ class Trainer:
             part = candidates.take(torch.arange(start, start + count, device=candidates.images.device))
             options = self.asked_for(now)
             trace = self.model(part.images, **{name: options[name] for name in options if name == "glimpses"})
-            losses.append(image_losses(trace, part, self.experiment.loss))
+            losses.append(image_losses(trace, part, self.experiment.loss, now.weights.over_count))
         return torch.cat(losses).topk(count).indices
 
     def update(self, now: Moment, norm: float) -> None:
