@@ -211,6 +211,17 @@ def test_the_loss_of_each_image_is_what_is_wrong_with_its_answer() -> None:
     assert right == 0 and silent > 0.5 and unread > 10 * silent
 
 
+def test_an_object_that_is_counted_twice_makes_an_image_hard() -> None:
+    counts = torch.eye(10)[:2]
+    lengths = counts[:, None] * torch.tensor([1.0, 2.0])[:, None, None]
+    trace, batch = (
+        Trace(lengths.sum(1), torch.rand(2, 1, 4, 4), lengths),
+        Batch(torch.rand(2, 1, 4, 4), counts),
+    )
+    assert image_losses(trace, batch, COUNTED).tolist() == [0, 0]
+    assert image_losses(trace, batch, COUNTED, over_count=0.5).tolist() == pytest.approx([0, 0.5 * 0.5**2])
+
+
 def test_a_mask_that_there_is_not_is_refused() -> None:
     with pytest.raises(OcraError, match=r"loss\.reconstruction_of"):
         LossConfig(reconstruction_of="edges")  # type: ignore[arg-type]

@@ -22,7 +22,7 @@ from ocra.data import ClutteredMNIST
 from ocra.data.task import Batch
 from ocra.errors import OcraError
 from ocra.experiment import Experiment, Stage
-from ocra.losses import Losses
+from ocra.losses import LossConfig, Losses
 from ocra.model.ocra import OCRA
 from ocra.model.weights import content_hash
 from ocra.training import trainer as loop
@@ -100,7 +100,7 @@ def test_the_hardest_candidates_are_those_of_the_highest_loss(
         chosen = right(self, candidates, count, now)
         with torch.no_grad():
             trace = self.model(candidates.images, glimpses=now.glimpses)
-        each = loop.image_losses(trace, candidates, self.experiment.loss)
+        each = loop.image_losses(trace, candidates, self.experiment.loss, now.weights.over_count)
         others = torch.ones(len(candidates), dtype=torch.bool)
         others[chosen] = False
         assert len(chosen) == count == 8 and len(candidates) == 24
@@ -108,7 +108,10 @@ def test_the_hardest_candidates_are_those_of_the_highest_loss(
         return chosen
 
     monkeypatch.setattr(Trainer, "hardest", watch)
-    train(tmp_path / "run", images=32, batch_size=8, select=3)
+    counting = replace(
+        tiny(images=32, batch_size=8, select=3, over_count=2.0), loss=LossConfig(normalise_scores=False)
+    )
+    train(tmp_path / "run", counting)
     assert len(drawn) == 4
     assert not any(torch.equal(drawn[0].images, other.images) for other in drawn[1:])
 
