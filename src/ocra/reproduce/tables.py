@@ -494,12 +494,13 @@ def _card_confidence(record: Record) -> list[str]:
     tests = [test for test in record.figures if "calibration" in test and test["split"] == "test"]
     if not tests:
         return []
-    last = tests[-1]["calibration"]  # of the calibration that is in use, the test with most images
-    test = max(
-        (test for test in tests if test["calibration"]["threshold"] == last["threshold"]),
-        key=lambda t: t["n"],
-    )
-    told, single = test["calibration"], last.get("single_objects")
+    last = tests[
+        -1
+    ]  # the calibration that is in use; of its tests on the task itself, the one with most images
+    in_use = last["task"], last["calibration"]["threshold"]
+    own = (test for test in tests if (test["task"], test["calibration"]["threshold"]) == in_use)
+    test = max(own, key=lambda test: test["n"])
+    told, single = test["calibration"], last["calibration"].get("single_objects")
     rows = [[f"{n:,}", percent(sure), percent(right)] for n, sure, right in told["reliability"]]
     return [
         "## How sure it is",
