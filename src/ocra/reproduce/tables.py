@@ -494,13 +494,8 @@ def _card_confidence(record: Record) -> list[str]:
     tests = [test for test in record.figures if "calibration" in test and test["split"] == "test"]
     if not tests:
         return []
-    last = tests[
-        -1
-    ]  # the calibration that is in use; of its tests on the task itself, the one with most images
-    in_use = last["task"], last["calibration"]["threshold"]
-    own = (test for test in tests if (test["task"], test["calibration"]["threshold"]) == in_use)
-    test = max(own, key=lambda test: test["n"])
-    told, single = test["calibration"], last["calibration"].get("single_objects")
+    test, told = tests[-1], tests[-1]["calibration"]  # the last is of the calibration in use
+    single = told.get("single_objects")
     rows = [[f"{n:,}", percent(sure), percent(right)] for n, sure, right in told["reliability"]]
     return [
         "## How sure it is",
