@@ -98,6 +98,12 @@ def test_the_readme_has_the_blocks_it_should() -> None:
         assert all(text.count(f"<!-- end of {block} -->") == 1 for block in blocks)
 
 
+@names
+def test_the_licence_of_all_weights_is_named(name: str) -> None:
+    page = Path(__file__).resolve().parents[2] / "LICENSES/weights.md"
+    assert f"| `{name}` |" in page.read_text("utf-8")
+
+
 def test_the_main_network_of_every_task_is_shipped() -> None:
     assert {"multimnist-3", "multimnist-10", "cluttered-5", "svhn-12"} <= set(shipped())
 

@@ -159,7 +159,7 @@ def score(
         kept["command"] = evaluate_command(name, kept, record)
         if changed.keys() & DAMAGE or glimpses != model.config.glimpses:
             kept = {key: value for key, value in kept.items() if key not in DETAILS}
-        elif (single := answered_single_objects(model, task)) is not None:
+        elif not changed and (single := answered_single_objects(model, task)) is not None:
             kept["calibration"]["single_objects"] = single
         record = record.with_figure(kept)
         took = time.monotonic() - started
