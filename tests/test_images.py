@@ -268,6 +268,21 @@ def test_one_even_tone_is_blank():
         assert prepared.blank and prepared.image.isfinite().all()
 
 
+def photographed_sheet(ink, noise, size=(300, 400)):
+    """A sheet of paper, lit from one side, with ink of this contrast on it."""
+    sheet = 0.75 + np.linspace(-0.15, 0.15, size[1])[None] + np.zeros(size)
+    sheet[100:200, 180:195] -= ink
+    sheet[100:115, 150:225] -= ink
+    sheet += np.random.default_rng(3).normal(0, noise, size)
+    return read_image(saved(Image.fromarray((255 * sheet.clip(0, 1)).astype(np.uint8)), "JPEG"))
+
+
+@pytest.mark.parametrize("noise", [0.005, 0.02, 0.05])
+def test_an_empty_sheet_is_blank_and_faint_ink_is_not(noise):
+    assert prepare(photographed_sheet(0, noise), MODEL, DIGITS).blank
+    assert not prepare(photographed_sheet(4 * noise + 0.1, noise), MODEL, DIGITS).blank
+
+
 def test_every_step_is_kept_for_showing():
     steps = prepare(read_image(saved(ink_picture().convert("RGB").resize((700, 500)))), MODEL, DIGITS).steps
     assert steps[0].name == "as read" and steps[-1].name == "what the model sees"

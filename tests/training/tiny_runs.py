@@ -50,7 +50,7 @@ LONGER = replace(
     stages=(
         Stage(
             32 * 60, batch_size=32, lr=5e-3, shampoo_lr=0.0, ema_decay=0.99, attention_supervision=(0.5, 0.2),
-            spread=(0.5, 1.0), glimpses=(1, 2),
+            spread=(0.5, 1.0), glimpses=(1, 2), detach_windows=True,
         ),
         Stage(
             32 * 100, batch_size=32, lr=(5e-3, 0.0), shampoo_lr=(0.01, 0.0), ema_decay=0.99, reconstruction=(10.0, 5.0),

@@ -17,7 +17,15 @@ from torch import Tensor
 
 from ocra.config import NetworkConfig, Preprocessing
 from ocra.errors import OcraError
-from ocra.images.handwriting import even_light, find_ink, largest_part, noise_level, stroke_width, thicken
+from ocra.images.handwriting import (
+    even_light,
+    find_ink,
+    is_noise,
+    largest_part,
+    noise_level,
+    stroke_width,
+    thicken,
+)
 from ocra.images.reading import UserImage
 
 Invert = Literal["auto", "yes", "no"]
@@ -34,6 +42,8 @@ INK_MARGIN = 1 / 12
 """Share of the model's image that stays free on each side of the ink."""
 # An image whose lightest and darkest places differ by less shows nothing.
 LEAST_CONTRAST = 0.02
+LEAST_SIDE = 64
+"""Pixels from which on an image may be a photograph, with uneven light and noise."""
 SHOWN_SIDE = 320
 FINE = 8
 """Pixels along one of the model's in which strokes are measured and thickened."""
@@ -114,6 +124,8 @@ def prepare(
         steps.append(_step("difference from the border's tone", np.atleast_3d(own)))
     pixels = _in_channels(own, config, steps)
     blank = float(np.ptp(pixels)) < LEAST_CONTRAST
+    if preprocessing.ink == "handwriting" and fit == "content" and min(pixels.shape[:2]) >= LEAST_SIDE:
+        blank = blank or _is_empty_sheet(pixels)
     reason = _reason_to_invert(pixels, preprocessing.ink, invert)
     if reason:
         pixels = 1 - pixels
@@ -190,7 +202,7 @@ def contrast_with_border(pixels: Floats, channels: int) -> Floats:
 def _clean(pixels: Floats, steps: list[Step], fit: Fit) -> Floats:
     """Dark, even background and full contrast; what has that already stays as it is."""
     dark = _is_dark_around(pixels)
-    if dark and fit == "content" and min(pixels.shape[:2]) >= 64:
+    if dark and fit == "content" and min(pixels.shape[:2]) >= LEAST_SIDE:
         pixels, uneven = even_light(pixels)
         if uneven:
             steps.append(_step("light evened out", pixels))
@@ -206,11 +218,22 @@ def _clean(pixels: Floats, steps: list[Step], fit: Fit) -> Floats:
     return pixels
 
 
+def _is_empty_sheet(pixels: Floats) -> bool:
+    """Whether neither dark nor light ink stands out from an evenly lit background and its noise."""
+    small = _reduced(pixels)[:, :, None]
+    return all(is_noise(even_light(tones)[0][:, :, 0]) for tones in (small, 1 - small))
+
+
 def _is_dark_around(pixels: Floats) -> bool:
     """Whether the border is nearer to the darkest tone of the image than to the lightest."""
+    small = _reduced(pixels)
+    return float(np.median(border_ring(pixels.mean(2)))) <= (float(small.min()) + float(small.max())) / 2
+
+
+def _reduced(pixels: Floats) -> Floats:
+    """Pixels [rows, columns, channels] as a grey image of up to 256 pixels along a side, which has less noise."""
     grey = pixels.mean(2)
-    small = np.asarray(Image.fromarray(grey).resize(_smaller(grey.shape, 256), Image.Resampling.BOX))
-    return float(np.median(border_ring(grey))) <= (float(small.min()) + float(small.max())) / 2
+    return np.asarray(Image.fromarray(grey).resize(_smaller(grey.shape, 256), Image.Resampling.BOX))
 
 
 def _difference_from_border(pixels: Floats) -> Floats:

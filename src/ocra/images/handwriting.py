@@ -19,6 +19,10 @@ INK = 0.35
 """A pixel lighter than this is ink, once the contrast is stretched."""
 BLOCKS = 16
 UNEVEN = 0.04
+FAINTEST = 0.03
+"""What stands out less than this from its background is no ink."""
+SIGMAS, NOISY_PEAK = 7.0, 0.5
+"""Nor is what stands out by fewer standard deviations of the noise; noise never stands out by more than the second."""
 SPECK = 0.005
 """Share of all ink that may lie apart from the rest and be taken for dirt."""
 GAP = 0.04
@@ -53,6 +57,14 @@ def noise_level(border: NDArray) -> float:
     """The lightest tone that is still background, from the tones along the border."""
     middle = float(np.median(border))
     return middle + 3 * 1.4826 * float(np.median(np.abs(border - middle)))
+
+
+def is_noise(grey: Floats) -> bool:
+    """Whether nothing in grey [rows, columns] stands out from its background: a photograph of an empty sheet."""
+    middle = float(np.median(grey))
+    noise = 1.4826 * float(np.median(np.abs(grey - middle)))
+    peak = float(grey.max()) - middle
+    return peak < FAINTEST or (peak < NOISY_PEAK and peak < SIGMAS * noise)
 
 
 def find_ink(grey: Floats) -> tuple[int, int, int, int] | None:
