@@ -144,6 +144,19 @@ def test_a_long_curve_is_thinned_out_but_keeps_its_best_and_last(tiny_run: Path,
     assert (1, 777.0, 0.1) in curve and curve[-1][1] == 1001.0
 
 
+def test_a_setting_that_is_younger_than_a_record_has_its_default_there() -> None:
+    settings = preset("cluttered-5").to_dict()
+    older = json.loads(json.dumps(settings))
+    for stage in older["stages"]:
+        del stage["detach_windows"]
+    assert differences(older, settings) == {}
+    changed = {
+        **settings,
+        "stages": [{**settings["stages"][0], "detach_windows": True}, *settings["stages"][1:]],
+    }
+    assert differences(older, changed) == {"stages.0.detach_windows": (False, True)}
+
+
 def test_differences_ignore_what_does_not_change_the_weights() -> None:
     settings, other = made_up("cluttered-5").settings, made_up("cluttered-5").settings
     other["run"].update(validate_images=7, checkpoint_minutes=1.0, compile=False)

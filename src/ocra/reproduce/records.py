@@ -348,6 +348,14 @@ def portable(settings: dict[str, Any]) -> dict[str, Any]:
     return settings
 
 
+def _completed(settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings with the defaults of those that came after their record."""
+    try:
+        return Experiment.from_dict(settings).to_dict() if "stages" in settings else settings
+    except OcraError:  # of a version, or a task, that is not known here
+        return settings
+
+
 def material(settings: dict[str, Any]) -> dict[str, Any]:
     """All that matters to what is learnt, as one flat dictionary, such as {"stages.0.batch_size": 128, …}."""
     flat: dict[str, Any] = {}
@@ -362,7 +370,7 @@ def material(settings: dict[str, Any]) -> dict[str, Any]:
             # A run knows by their hash what weights its preset calls by name.
             flat[key] = value.split("@")[0] if key.endswith(".init_from") and value else value
 
-    flatten(portable(settings), "")
+    flatten(portable(_completed(settings)), "")
     return flat
 
 
