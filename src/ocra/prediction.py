@@ -29,8 +29,8 @@ from ocra.model.weights import ModelInfo, read_config, shipped
 Source = str | os.PathLike[str]
 AnyModel = TypeVar("AnyModel")
 DEFAULT_WEIGHTS = "multimnist-3"
-PHOTOGRAPH_WEIGHTS = "multimnist-3-robust"
-"""For images of a user's own, which are never as clean as a task's."""
+PHOTOGRAPH_WEIGHTS = "digits-any"
+"""For images of a user's own, which are never as clean as a task's and may show any number of digits."""
 BATCH = 32
 """Images that go through the model at once."""
 SLACK = 0.01

@@ -99,6 +99,9 @@ COUNTING = (
         _ANY, images=1_000_000, batch_size=128, lr=(2.5e-3, 0.0), shampoo_lr=(0.01, 0.0), reconstruction=(5.0, 1.0),
         select=2,
     ),
+    replace(
+        _ANY, images=150_000, batch_size=128, lr=(8e-4, 0.0), shampoo_lr=(0.0032, 0.0), reconstruction=1.0, select=4,
+    ),
 )  # fmt: skip
 # Half of the images under nuisance, from weights that never saw any; noise is not worth much of the canvas.
 ROBUST = (

@@ -74,8 +74,8 @@ def predict(
 
     Photographs and scans work: an image is made grey, turned to light on dark where its background is light,
     evened out, and fitted to the model's size; --explain and --save show each step. The default weights know
-    two overlapping digits under noise and other nuisance; for digits that lie apart use --weights cluttered-5,
-    for house numbers svhn-12.
+    none to four digits of any size, apart or overlapping, under noise and other nuisance; for exactly two that lie
+    over one another use --weights multimnist-3-robust, for house numbers svhn-12.
 
     Example: ocra predict photo.jpg scans/*.png --save out
 

@@ -439,7 +439,7 @@ def _card_training(record: Record, records: list[Record]) -> list[str]:
     line = chain(record, records)
     supervised = "its attention was not supervised"
     if line.supervised_attention:
-        supervised = "its attention was supervised at first by the objects' boxes, which the paper's was not"
+        supervised = "its attention was supervised by the objects' boxes, which the paper's was not"
     rows = [
         [
             f"`{run.name}`", run.date, str(run.seed), millions(run.cost.images), hours(run.cost.cpu_seconds),
