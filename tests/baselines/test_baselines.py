@@ -101,7 +101,8 @@ def test_the_small_cnn_needs_no_more_arithmetic_than_three_glimpses(name: str, w
 
 @pytest.mark.parametrize("name", BASELINES)
 def test_a_preset_fits_its_task_and_survives_json(name: str) -> None:
-    experiment = preset(name)
+    own = preset(name)
+    experiment = replace(own, task=own.task.with_settings(digits="glyphs"))  # which need no data
     assert experiment == experiment.fitted() == Experiment.from_dict(experiment.to_dict())
     assert experiment.to_dict()["model"]["kind"] == experiment.model.kind
     assert name not in PRESETS
