@@ -91,10 +91,11 @@ def remake(file: Path) -> None:
     file.write_text(rewritten(page, made), "utf-8")
 
 
-def compare_with_people(clicks: str, weights: str = "mnist-6") -> None:
-    """Write table and figure of the comparison with people into README.md."""
+def write_comparison_with_people(clicks: str, weights: str = "mnist-6") -> None:
+    """Write tables and figure of the comparison with people into README.md."""
     from ocra.lab.human import compare_with_people, read_attention_mnist
     from ocra.model.weights import content_hash, resolve
+    from ocra.reproduce import tables
 
     found = compare_with_people(weights, read_attention_mnist(clicks))
     with tempfile.TemporaryDirectory() as folder:
@@ -104,30 +105,31 @@ def compare_with_people(clicks: str, weights: str = "mnist-6") -> None:
     for row in found.similarity:
         between = f" ({row['low']:.3f} to {row['high']:.3f})" if row["who"] == "model" else ""
         cells.setdefault(row["measure"], {})[row["who"]] = f"{row['mean']:.3f}{between}"
-    lines = [
-        f"| `{weights}@{content_hash(resolve(weights))}` against other people's clicks on the same digit | "
-        f"`{weights}` (95 % interval) | people (ceiling) | people on another digit (baseline) | "
-        f"`{weights}` on another digit |",
-        "|---|---|---|---|---|",
-    ]
-    for measure, by in cells.items():
-        order = ("model", "ceiling", "baseline", "model at another digit")
-        lines.append(f"| {measure}{UNITS.get(measure, '')} | {' | '.join(by[who] for who in order)} |")
+    order = ("model", "ceiling", "baseline", "model at another digit")
+    alike = [[measure + UNITS.get(measure, ""), *(by[who] for who in order)] for measure, by in cells.items()]
     right = {(row["who"], row["glimpse"]): f"{100 * row['accuracy']:.1f}" for row in found.accuracy}
     last = {who: max(glimpse for name, glimpse in right if name == who) for who in ("model", "people")}
-    lines += ["", "| right answers, % | after 1 | after 4 | after all |", "|---|---:|---:|---:|"]
-    for who, name in (("people", "people, pieces uncovered"), ("model", f"`{weights}`, glimpses")):
-        lines.append(f"| {name} | {right[who, 1]} | {right[who, 4]} | {right[who, last[who]]} |")
+    answers = [
+        [name, right[who, 1], right[who, 4], right[who, last[who]]]
+        for who, name in (("people", "people, pieces uncovered"), ("model", f"`{weights}`, glimpses"))
+    ]
+    titles = (
+        f"`{weights}@{content_hash(resolve(weights))}` against other people's clicks on the same digit | "
+        f"`{weights}` (95 % interval) | people (ceiling) | people on another digit (baseline) | "
+        f"`{weights}` on another digit"
+    )
+    both = (
+        tables.markdown_table(titles, alike, len(order) + 1),
+        tables.markdown_table("right answers, % | after 1 | after 4 | after all", answers),
+    )
     readme = HERE / "README.md"
-    start, end = "<!-- attention-mnist -->", "<!-- end of attention-mnist -->"
-    head, _, rest = readme.read_text("utf-8").partition(start)
-    tail = rest.partition(end)[2]
-    readme.write_text("".join([head, start, "\n\n", "\n".join(lines), "\n\n", end, tail]), "utf-8")
+    block = {"attention-mnist": "\n" + tables.sections(*both)}
+    readme.write_text(tables.filled(readme.read_text("utf-8"), block), "utf-8")
 
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--people"]:
-        compare_with_people(sys.argv[2])
+        write_comparison_with_people(sys.argv[2])
         sys.exit()
     names = [name for name in sys.argv[1:] if name != "--figures"]
     pages = [file for file in sorted(HERE.glob("*.md")) if "\n**Method.**" in file.read_text("utf-8")]

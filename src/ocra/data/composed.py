@@ -497,8 +497,8 @@ class AnyDigits(ComposedTask):
         return self.as_batch(canvas, classes, layers if annotations else None, corners, nuisance, sizes)
 
 
-TRIES = 16
-"""Places that are tried for each digit: four as large as it is, then four for each smaller size."""
+TRIES, TRIES_OF_A_SIZE = 16, 4
+"""Places that are tried for each digit: so many as large as it is, then as many for each smaller size."""
 SMALLER = 0.8
 """A digit that has no room becomes so much smaller, and again, down to the smallest that a digit may be."""
 MOST_COVERED = 0.4
@@ -514,7 +514,7 @@ def _placed(
     limit [batch] with those before it that are there, as a share of the smaller one's area, or else the one where it
     shares least. Sizes and there: [batch, objects].
     """
-    shrunk = np.rint(sizes[:, :, None] * SMALLER ** (np.arange(TRIES) // 4)).astype(np.int64)
+    shrunk = np.rint(sizes[:, :, None] * SMALLER ** (np.arange(TRIES) // TRIES_OF_A_SIZE)).astype(np.int64)
     tried = np.maximum(shrunk, np.minimum(smallest, sizes)[:, :, None])  # [batch, objects, tries]
     places = integers(bits, (side - tried + 1)[..., None])
     # Of a digit's box the ink fills about the middle five sevenths.

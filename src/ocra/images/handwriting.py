@@ -55,16 +55,21 @@ def even_light(pixels: Floats) -> tuple[Floats, bool]:
 
 def noise_level(border: NDArray) -> float:
     """The lightest tone that is still background, from the tones along the border."""
-    middle = float(np.median(border))
-    return middle + 3 * 1.4826 * float(np.median(np.abs(border - middle)))
+    middle, noise = _background(border)
+    return middle + 3 * noise
 
 
 def is_noise(grey: Floats) -> bool:
     """Whether nothing in grey [rows, columns] stands out from its background: a photograph of an empty sheet."""
-    middle = float(np.median(grey))
-    noise = 1.4826 * float(np.median(np.abs(grey - middle)))
+    middle, noise = _background(grey)
     peak = float(grey.max()) - middle
     return peak < FAINTEST or (peak < NOISY_PEAK and peak < SIGMAS * noise)
+
+
+def _background(tones: NDArray) -> tuple[float, float]:
+    """Tone of the background and standard deviation of its noise, whatever a minority of the tones are."""
+    middle = float(np.median(tones))
+    return middle, 1.4826 * float(np.median(np.abs(tones - middle)))
 
 
 def find_ink(grey: Floats) -> tuple[int, int, int, int] | None:

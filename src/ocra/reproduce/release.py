@@ -173,9 +173,10 @@ def answered_single_objects(model: Network, task: TaskConfig) -> dict[str, float
 
     For all others it says "unsure" or "nothing". None for a network that was not calibrated for it.
     """
-    info, source = model.info, make_task(task, "test")
+    info = model.info
     if info.calibration is None or not info.calibration.plausible or (info.answer.objects or 0) < 2:
         return None
+    source = make_task(task, "test")
     indices = np.arange(max(0, len(source) - 2 * SINGLE_OBJECTS), len(source))
     batch = source.batch(indices, single_objects=1.0)
     single = batch.take((batch.counts.sum(1) == 1).nonzero()[:SINGLE_OBJECTS, 0])
