@@ -111,7 +111,10 @@ def against_glimpses(records: list[Record]) -> Figure:
             run = current(preset, [run for run in records if run.errors_by_glimpses()[1]])[0]
             errors = {count: 100 * error for count, error in run.errors_by_glimpses()[1].items()}
             colour = COLOURS[number % len(COLOURS)]
-            axes.plot([*errors], [*errors.values()], color=colour, marker="o", markersize=3, label=preset)
+            style = "-" if number < len(COLOURS) else "--"  # colours begin again
+            axes.plot(
+                [*errors], [*errors.values()], style, color=colour, marker="o", markersize=3, label=preset
+            )
             own = run.settings["model"]["glimpses"]
             if own in errors:
                 axes.plot([own], errors[own], marker="o", markersize=9, fillstyle="none", color=colour)
