@@ -176,3 +176,26 @@ def test_a_step_is_compiled_for_more_batches_than_pytorch_compiles_by_itself(
         for size in range(2, 12):
             compiled(torch.ones(size))
     assert all(seen)
+
+
+@pytest.mark.parametrize("name", VARIATIONS)
+def test_a_pass_that_only_answers_gives_the_same_answer(name: str) -> None:
+    config = VARIATIONS[name]
+    model, images = lively(config), random_images(config)
+    with torch.no_grad():
+        whole = model(images)
+    quick = model.answer(images)
+    assert torch.equal(quick.capsule_lengths, whole.capsule_lengths)
+    assert torch.equal(quick.scores, whole.scores)
+    assert config.readout_digits == 0 or torch.equal(quick.readout, whole.readout)
+    assert quick.canvas.shape == whole.canvas.shape and not quick.canvas.any()
+    assert not quick.scores.requires_grad
+
+
+def test_a_pass_in_bf16_that_only_answers_ranks_nearly_as_the_whole_one() -> None:
+    model, images = lively(SMALL), random_images(SMALL, batch=64)
+    exact = model.answer(images, 3).scores
+    model.use_bf16()
+    rounded = model.answer(images, 3).scores
+    assert not torch.equal(rounded, exact)
+    assert torch.allclose(rounded, exact, atol=0.05)

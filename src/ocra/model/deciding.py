@@ -177,6 +177,7 @@ def look_until(
         steps.append(_each(_Scatter(going, batch), now))
         undecided = answer_margin(scores.detach(), model.info.answer) < until
         going, scores = going[undecided], scores[undecided]
+        assert now.state is not None  # all was asked of the glimpse
         state = type(now.state)(*(part[undecided] for part in now.state))
     return replace(model.sum_up(steps, record), taken=taken)
 

@@ -80,25 +80,29 @@ def convolve_and_pool(images: Tensor, weight: Tensor, bias: Tensor, bf16: bool =
     """relu(max_pool(conv(images))): [batch, filters, height // 2, width // 2].
 
     images [batch, channels, height, width], weight [filters, channels, 5, 5], bias [filters]. bf16: make the
-    gradients in bfloat16. The maps themselves are too small a part of the work for what rounding them does to the rest.
+    gradients in bfloat16; in training, the maps themselves are too small a part of the work for what rounding them does
+    to the rest. Without gradients, where the answer is wanted fast, they are in bfloat16 too.
     """
     if images.device.type != "cpu" or torch.is_autocast_enabled(images.device.type) or _exporting():
         return F.relu(F.max_pool2d(F.conv2d(images, weight, bias, padding=PAD), 2))
     batch, channels, height, width = images.shape
-    fields = _fields(images.to(weight.dtype).contiguous())
+    learning = torch.is_grad_enabled()
+    fields = _fields(images.to(torch.bfloat16 if bf16 and not learning else weight.dtype).contiguous())
     # The kernel at the four places it has in a field: [channels · 36, 4 · filters]. Its gradient takes a third less
     # time where these are rows, not columns.
     places = [F.pad(weight, (x, 1 - x, y, 1 - y)) for y in (0, 1) for x in (0, 1)]
     kernels = torch.stack(places).view(-1, channels * FIELD**2).t().contiguous()
-    product = _GradientsInBf16.apply(fields, kernels) if bf16 else fields @ kernels
+    product = (
+        _GradientsInBf16.apply(fields, kernels) if bf16 and learning else fields @ kernels.to(fields.dtype)
+    )
     outputs = product.unflatten(1, (4, len(weight)))
-    if torch.is_grad_enabled():
+    if learning:
         largest = (outputs * _first_largest(outputs.detach())).sum(1)
     else:
         above, below = outputs.unflatten(1, (2, 2)).unbind(1)
         largest = torch.maximum(above, below)
         largest = torch.maximum(*largest.unbind(1))
-    maps = relu(largest + bias)
+    maps = relu(largest.to(weight.dtype) + bias)
     return maps.view(batch, height // 2, width // 2, len(weight)).permute(0, 3, 1, 2)
 
 

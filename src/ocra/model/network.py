@@ -73,6 +73,11 @@ class Network(nn.Module, ABC):
         A network that takes interventions (`glimpses`, `routings`, …) takes them by these names.
         """
 
+    @torch.no_grad()
+    def answer(self, images: Tensor, glimpses: int | None = None) -> Trace:
+        """A pass of which only the answer is wanted, the scores and what is read out: the rest may be left out."""
+        return self(images) if glimpses is None else self(images, glimpses=glimpses)
+
     def initialise(self) -> None:
         """Start from other random weights than its paper's, where that is known to be better."""
 

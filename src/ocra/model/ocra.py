@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from numbers import Integral
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -39,6 +39,10 @@ LOWEST, HIGHEST = -1.0, 2.0
 """Beyond these values an image is no image with values from 0 to 1, noise and all: bytes, or standardised."""
 
 
+Asked = Literal["all", "state", "lengths"]
+"""What is asked of a glimpse: all of it, all but what it writes, or only what it recognises (lines 4 to 7)."""
+
+
 class State(NamedTuple):
     """Hidden and cell states of the encoder and the decoder, each [batch, hidden]."""
 
@@ -51,17 +55,17 @@ class State(NamedTuple):
 class Step(NamedTuple):
     """All that one glimpse yields; what is not asked for is None."""
 
-    state: State
+    state: State | None  # None after the last glimpse of a pass that is to answer only
     lengths: Tensor  # [batch, object capsules]
-    written: Tensor  # [batch, channels, height, width]
-    attended: Tensor | None  # [batch, channels, height, width]
-    glimpse: Tensor | None  # [batch, channels, N, N]
-    read_window: Window | None
-    write_window: Window | None
-    winner: Tensor | None  # [batch]
-    couplings: Tensor | None  # [batch, primary, objects]
-    features: Tensor | None  # [batch, features], what the encoder was given
-    latent: Tensor | None  # [batch, objects · size], what the decoder was given
+    written: Tensor | None = None  # [batch, channels, height, width]
+    attended: Tensor | None = None  # [batch, channels, height, width]
+    glimpse: Tensor | None = None  # [batch, channels, N, N]
+    read_window: Window | None = None
+    write_window: Window | None = None
+    winner: Tensor | None = None  # [batch]
+    couplings: Tensor | None = None  # [batch, primary, objects]
+    features: Tensor | None = None  # [batch, features], what the encoder was given
+    latent: Tensor | None = None  # [batch, objects · size], what the decoder was given
 
 
 class LSTMCell(nn.Module):
@@ -191,7 +195,7 @@ class OCRA(Network, kind="ocra"):
             at_t = None if control is None else control.at(t)
             now = step(images, state, passes, record, attended or record, at_t, zeros, detach_windows)
             if deferred is not None:
-                assert now.features is not None and now.latent is not None
+                assert now.state is not None and now.features is not None and now.latent is not None
                 hidden = (None, None) if state is None else (state.encoder, state.decoder)
                 deferred.keep(
                     (now.features, hidden[0]),
@@ -203,6 +207,19 @@ class OCRA(Network, kind="ocra"):
             state = now.state
         return self.sum_up(steps, record)
 
+    @torch.no_grad()
+    def answer(self, images: Tensor, glimpses: int | None = None) -> Trace:
+        """The same scores sooner: nothing is written, and the last glimpse ends with its capsules."""
+        self._check(images)
+        count = self.config.glimpses if glimpses is None else how_often("glimpses", glimpses)
+        state: State | None = None
+        steps: list[Step] = []
+        for t in range(count):
+            asked: Asked = "lengths" if t == count - 1 else "state"
+            steps.append(self._step(images, state, self.config.routings, asked=asked))
+            state = steps[-1].state
+        return self.sum_up(steps, record=False)
+
     def step(
         self,
         images: Tensor,
@@ -213,10 +230,12 @@ class OCRA(Network, kind="ocra"):
         control: StepControl | None = None,
         zeros: Zeros | None = None,
         detach_windows: bool = False,
+        asked: Asked = "all",
     ) -> Step:
         """One glimpse: lines 4 to 11 of Pseudocode 1. A state of None stands for zeros.
 
         zeros: what gets the gradients of the large matrices, see `ocra.model.kernels.DeferredWeightGradients`.
+        asked: where to end, see `Asked`.
         """
         for_encoder, for_decoder, for_primary, for_patch = (None,) * 4 if zeros is None else zeros
         matrices = self._matrices(constant=zeros is not None)
@@ -238,6 +257,8 @@ class OCRA(Network, kind="ocra"):
         capsules, lengths, couplings = self._recognise(
             self._project(encoder, matrices.primary, self.primary.bias, for_primary), routings, control
         )
+        if asked == "lengths":
+            return Step(None, lengths)
         # Line 9, mask: only the longest capsule goes on, [batch, objects · size].
         winner = lengths.argmax(1) if control is None else control.winner_instead_of(lengths.argmax(1))
         latent = self._mask(capsules, winner).flatten(1)
@@ -245,6 +266,8 @@ class OCRA(Network, kind="ocra"):
         decoder, decoder_cell = self.decoder(
             latent, _memory(state, "decoder", control), matrices.decoder_ih, matrices.decoder_hh, for_decoder
         )
+        if asked == "state":
+            return Step(State(encoder, encoder_cell, decoder, decoder_cell), lengths)
         # Line 11, WRITE: [batch, channels, height, width].
         patch = self._project(decoder, matrices.patch, self.write_patch.bias, for_patch)
         written, write_window = self._write(decoder, patch)
@@ -378,10 +401,10 @@ class OCRA(Network, kind="ocra"):
     def sum_up(self, steps: list[Step], record: bool) -> Trace:
         """Scores and canvas (lines 8 and 12) and, if asked for, the records of all steps side by side."""
         lengths = torch.stack([step.lengths for step in steps], 1)  # [batch, glimpses, objects]
-        writes = torch.stack(
-            [step.written for step in steps], 1
-        )  # [batch, glimpses, channels, height, width]
-        canvas = writes.sum(1)
+        writes = stack_steps([step.written for step in steps])  # [batch, glimpses, channels, height, width]
+        canvas = (
+            lengths.new_zeros(len(lengths), *self.config.image_shape) if writes is None else writes.sum(1)
+        )
         attended = stack_steps([step.attended for step in steps])
         couplings = stack_steps([step.couplings for step in steps])  # [batch, glimpses, primary, objects]
         return Trace(
@@ -394,7 +417,7 @@ class OCRA(Network, kind="ocra"):
             read_windows=stack_windows([step.read_window for step in steps]),
             write_windows=stack_windows([step.write_window for step in steps]),
             winners=stack_steps([step.winner for step in steps]),
-            canvases=writes.cumsum(1) if record else None,
+            canvases=None if writes is None or not record else writes.cumsum(1),
             couplings=None if couplings is None else couplings.transpose(2, 3),
         )
 

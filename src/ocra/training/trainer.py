@@ -236,10 +236,10 @@ class Trainer:
     def hardest(self, candidates: Batch, count: int, now: Moment) -> Tensor:
         """Positions [count] of the candidates of the highest loss; `count` at a time, so that one size is compiled."""
         losses = []
+        glimpses = now.glimpses if self.experiment.model.recurrent else None
         for start in range(0, len(candidates), count):
             part = candidates.take(torch.arange(start, start + count, device=candidates.images.device))
-            options = self.asked_for(now)
-            trace = self.model(part.images, **{name: options[name] for name in options if name == "glimpses"})
+            trace = self.model.answer(part.images, glimpses)
             losses.append(image_losses(trace, part, self.experiment.loss, now.weights.over_count))
         return torch.cat(losses).topk(count).indices
 
