@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from ocra.errors import OcraError, UsageError
 from ocra.experiment import Experiment
 from ocra.files import cores
 from ocra.losses import LossWeights, compute_losses
+from ocra.model.kernels import float32_by_onednn
 from ocra.model.reference import reference_pass
 from ocra.presets import preset
 from ocra.training.distributed import Group, joined
@@ -57,7 +58,8 @@ class Row:
     processes: int
     images_per_second: float
     share_of_peak: float
-    """Of the speed of matrix products of the same precision in as many processes, timed between the steps."""
+    """Of the speed of matrix products of the same precision in as many processes, timed between the steps, by the
+    library that makes those of the step."""
     times_plain: float | None
     """Against the paper's pseudocode written plainly: one process, a thread for each core, the same batch."""
     peak_memory_mb: float
@@ -223,6 +225,12 @@ def work() -> None:
 
 def _measured(job: Job, group: Group) -> dict[str, Any]:
     """What this process of a job finds."""
+    with float32_by_onednn() if job.mode == "train" and not job.plain else nullcontext():  # as a run does
+        return _timed(job, group)
+
+
+def _timed(job: Job, group: Group) -> dict[str, Any]:
+    """How long the first step, further steps and matrix products between them take."""
     step, parts = _step(job, group)
     before = time.monotonic()
     step()

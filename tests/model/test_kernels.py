@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from model_variants import SMALL, VARIATIONS, assert_same_trace, lively, random_
 from torch import Tensor
 
 from ocra.model.interventions import Lesion
-from ocra.model.kernels import compiled_or_eager, convolve_and_pool
+from ocra.model.kernels import compiled_or_eager, convolve_and_pool, float32_by_onednn
 from ocra.model.ocra import OCRA
 from ocra.model.trace import Trace
 
@@ -199,3 +200,14 @@ def test_a_pass_in_bf16_that_only_answers_ranks_nearly_as_the_whole_one() -> Non
     rounded = model.answer(images, 3).scores
     assert not torch.equal(rounded, exact)
     assert torch.allclose(rounded, exact, atol=0.05)
+
+
+def test_float32_stays_float32_by_onednn_and_the_setting_is_put_back() -> None:
+    left, right = torch.randn(2, 128, 128, generator=torch.Generator().manual_seed(0))
+    setting: Any = getattr(torch.backends.mkldnn, "matmul", None)
+    before = getattr(setting, "fp32_precision", None)
+    with float32_by_onednn():
+        product = left @ right
+    exact = (left.double() @ right.double()).float()
+    torch.testing.assert_close(product, exact, rtol=0, atol=1e-4)  # bfloat16 would be off by 0.1
+    assert getattr(setting, "fp32_precision", None) == before

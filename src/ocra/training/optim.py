@@ -186,7 +186,8 @@ class FlatParameters:
         elif self.group.size > 1:
             self.gradient.copy_(self.group.all_reduce(self.gradient))
         # In one pass: copies as large as the gradient are new memory at every step, and cost more than all the rest.
-        return float(self.group.all_reduce(torch.dot(own, own).double()[None]).sqrt())
+        square = torch.linalg.vector_norm(own).double().square()
+        return float(self.group.all_reduce(square[None]).sqrt())
 
     def make_bf16_copy(self) -> dict[str, Tensor]:
         """Keep a bfloat16 copy of the values from now on; its views by the parameters' names."""

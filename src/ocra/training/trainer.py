@@ -22,6 +22,7 @@ from ocra.evaluation import count_errors
 from ocra.experiment import Experiment
 from ocra.losses import compute_losses, image_losses
 from ocra.metrics import ErrorCounter, wrong_answers
+from ocra.model.kernels import float32_by_onednn
 from ocra.model.weights import load
 from ocra.training.checkpoint import Checkpoint, CheckpointError, RunFolder
 from ocra.training.distributed import Group, PeerLost, StopSignals, check_share
@@ -137,6 +138,7 @@ class Trainer:
         finally:
             self.reporter.close()
 
+    @float32_by_onednn()
     def step(self, stop: bool = False, save: bool = False) -> tuple[bool, bool]:
         """One step over one batch; whether any process was asked to stop, and whether a checkpoint is due."""
         experiment, progress, flat = self.experiment, self.progress, self.flat
