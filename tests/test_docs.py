@@ -129,7 +129,8 @@ def test_paper_to_code_gives_options_weights_of_reconstruction_and_numbers_of_pa
         weights = [stage.reconstruction for stage in ocra.preset(name).stages]
         ends = [value if isinstance(value, tuple) else (value, value) for value in weights]
         start, end = ends[0][0], ends[-1][1]
-        assert ours == (f"{start:g}" if start == end else f"{start:g}, falling to {end:g}")
+        changing = "falling" if end < start else "rising"
+        assert ours == (f"{start:g}" if start == end else f"{start:g}, {changing} to {end:g}")
     for name in (
         "multimnist-3",
         "multimnist-recurrent-3",

@@ -16,9 +16,9 @@ from ocra.errors import OcraError, UsageError
 from ocra.evaluation import evaluate
 from ocra.metrics import wilson_interval
 from ocra.model.weights import SHIPPED, load, read_config, shipped
+from ocra.reproduce.cards import model_card
 from ocra.reproduce.records import read_record, read_records, shipped_record
 from ocra.reproduce.release import CHECK, generated, glyph_images, planned_tests, release
-from ocra.reproduce.tables import model_card
 
 ROOT = Path(__file__).parents[2]
 SAMPLE = 300

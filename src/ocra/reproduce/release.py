@@ -23,6 +23,7 @@ from ocra.model import weights as pretrained
 from ocra.model.deciding import is_sure
 from ocra.model.network import Network
 from ocra.presets import ALL_PRESETS
+from ocra.reproduce.cards import DAMAGE, SCALES, SEVERITIES, model_card
 from ocra.reproduce.plots import draw_all, plots
 from ocra.reproduce.records import (
     Record,
@@ -34,13 +35,9 @@ from ocra.reproduce.records import (
     write_record,
 )
 from ocra.reproduce.tables import (
-    DAMAGE,
-    SCALES,
-    SEVERITIES,
     blocks,
     evaluate_command,
     filled,
-    model_card,
     percent,
     results_page,
     runs_page,
