@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from torch.utils.flop_counter import FlopCounterMode
 
 from ocra.config import ModelConfig, NetworkConfig
-from ocra.data.task import Batch, Task, TaskConfig, make_task
+from ocra.data.task import Batch, Task, TaskConfig, annotations_in_boxes, make_task
 from ocra.errors import OcraError, UsageError
 from ocra.experiment import Experiment
 from ocra.files import cores
@@ -337,17 +337,23 @@ class Noise(Task):
     def __len__(self) -> int:
         return 1_000
 
-    def make(self, indices: NDArray[np.int64], **_: Any) -> Batch:
-        """The same noise whatever the indices are."""
+    def make(self, indices: NDArray[np.int64], *, annotations: bool, **_: Any) -> Batch:
+        """The same noise whatever the indices are, with an object in the middle for each digit."""
         noise = torch.Generator().manual_seed(0)
         images = torch.rand(len(indices), *self.image_shape, generator=noise)
         counts = torch.zeros(len(indices), self.config.classes)
         counts[:, :2] = 1
         digits = self.config.digits
+        height, width = self.image_shape[1:]
+        middle = np.array([width / 4, height / 4, width / 2, height / 2], np.float32)
+        objects = np.zeros((len(indices), max(1, digits)), np.int64)
         return Batch(
             images,
             counts,
             torch.full((len(indices), digits), self.config.digit_classes - 1) if digits else None,
+            annotations_in_boxes(images, np.tile(middle, (*objects.shape, 1)), objects)
+            if annotations
+            else None,
         )
 
 
