@@ -58,6 +58,9 @@ class Stage:
     """Weight of the penalty on scores above the count, for tasks that count. Paper: none."""
     attention_supervision: Ramp = 0.0
     """Weight of the loss that draws the read windows to the objects' boxes. Paper: none."""
+    attention_teacher: str | None = None
+    """Weights, NAME@HASH, that find the objects in place of boxes: they recognise one in a small image at first sight,
+    and are slid over large ones. Then class labels are the only supervision."""
     detach_windows: bool = False
     """Teach where to look by attention supervision alone: no other loss moves the read windows."""
     early_answers: Ramp = 0.0
@@ -111,8 +114,11 @@ class Stage:
             raise OcraError(
                 "stage.detach_windows needs attention_supervision, or nothing teaches where to look."
             )
-        if not isinstance(self.init_from, str | None):
-            raise OcraError(f"stage.init_from must be the name of weights, not {self.init_from!r}.")
+        if self.attention_teacher is not None and self.attention_supervision in (0, (0, 0)):
+            raise OcraError("stage.attention_teacher has nothing to teach without attention_supervision.")
+        for name in ("init_from", "attention_teacher"):
+            if not isinstance(value := getattr(self, name), str | None):
+                raise OcraError(f"stage.{name} must be the name of weights, not {value!r}.")
 
     def _check_ramp(self, name: str, most: float) -> None:
         value = getattr(self, name)

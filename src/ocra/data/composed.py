@@ -377,6 +377,10 @@ class ClutteredMNIST(ComposedTask):
         batch = self.as_batch(canvas, classes, drawn if annotations else None, places, nuisance)
         return batch if spread == 1 else self._enlarged(batch, spread)
 
+    def enlarged_by(self, spread: float) -> float:
+        start, last = _reach_within(self.config.size - DIGIT_SIZE, spread)
+        return self.config.size / (last + DIGIT_SIZE - start)
+
     def _enlarged(self, batch: Batch, spread: float) -> Batch:
         """Show the middle, where the digits of this spread lie, as large as the whole image."""
         size = self.config.size
@@ -389,7 +393,7 @@ class ClutteredMNIST(ComposedTask):
         known = batch.annotations
         if known is not None:
             shift = torch.tensor([start, start, 0, 0])
-            boxes = ((known.boxes - shift) * (size / (inside.stop - start))).round().long()
+            boxes = ((known.boxes - shift) * self.enlarged_by(spread)).round().long()
             boxes[known.classes < 0] = 0
             known = Annotations(enlarge(known.layers[:, :, 0])[:, :, None], boxes, known.classes)
         return replace(batch, images=enlarge(batch.images), annotations=known)

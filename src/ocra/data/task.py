@@ -268,6 +268,10 @@ class Task(Dataset[Any], ABC):
         severity = USUAL_SEVERITY if severity is None else severity
         return dataclasses.replace(made, images=corrupted(made.images, kind, severity, self.seed, numbers))
 
+    def enlarged_by(self, spread: float) -> float:
+        """How much larger objects are shown at this spread than in the whole task."""
+        return 1.0
+
     def sample(self, images: int | None = None) -> Ints:
         """The indices of so many images of the split, or of all: those that `ocra.evaluate(…, images=n)` scores.
 

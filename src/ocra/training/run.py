@@ -157,15 +157,28 @@ def _processes_for(experiment: Experiment, wanted: int) -> int:
 
 def _from_anywhere(experiment: Experiment) -> Experiment:
     """The same experiment with whole paths, to be resumed from any folder, and with weights named by their hash."""
-    task, first = experiment.task, experiment.stages[0]
-    if first.init_from is not None:
-        folder = resolve(first.init_from)
-        name = folder.name if folder.parent == SHIPPED else str(folder.resolve())
-        first = replace(first, init_from=f"{name}@{content_hash(folder)}")
+    task = experiment.task
+    stages = tuple(
+        replace(
+            stage,
+            init_from=_by_content(stage.init_from),
+            attention_teacher=_by_content(stage.attention_teacher),
+        )
+        for stage in experiment.stages
+    )
     root = getattr(task, "root", None)
     if root is not None and not root.startswith(HUB):
         task = replace(task, root=str(Path(task.root).expanduser().resolve()))  # type: ignore[call-arg, attr-defined]
-    return replace(experiment, task=task, stages=(first, *experiment.stages[1:]))
+    return replace(experiment, task=task, stages=stages)
+
+
+def _by_content(source: str | None) -> str | None:
+    """The weights of this name as NAME@HASH."""
+    if source is None:
+        return None
+    folder = resolve(source)
+    name = folder.name if folder.parent == SHIPPED else str(folder.resolve())
+    return f"{name}@{content_hash(folder)}"
 
 
 def _check_network(experiment: Experiment) -> None:
@@ -193,8 +206,14 @@ def _check_attention_supervision(experiment: Experiment) -> None:
         raise OcraError(
             "A model without glimpses has no attention to supervise; set attention_supervision to 0."
         )
-    task = make_task(experiment.task, "train", experiment.seed)
-    check_attention_supervision(task.batch([0], annotations=True).annotations, task.name)
+    shown = [
+        stage
+        for stage in experiment.stages
+        if stage.attention_supervision not in (0, (0, 0)) and stage.attention_teacher is None
+    ]
+    if shown:
+        task = make_task(experiment.task, "train", experiment.seed)
+        check_attention_supervision(task.batch([0], annotations=True).annotations, task.name)
 
 
 _PROBE = """

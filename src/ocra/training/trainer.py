@@ -27,6 +27,7 @@ from ocra.model.weights import load
 from ocra.training.checkpoint import Checkpoint, CheckpointError, RunFolder
 from ocra.training.distributed import Group, PeerLost, StopSignals, check_share
 from ocra.training.init import build_model, info_of
+from ocra.training.localisation import Localiser
 from ocra.training.logging import Reporter, Timer, commit, versions
 from ocra.training.optim import Buffers, FlatParameters, Optimisers
 from ocra.training.schedule import Moment, crossed, ema_decay, image_indices, moment, share_of, uses_shampoo
@@ -87,6 +88,11 @@ class Trainer:
         if state:
             self.restore(checkpoint)
         self.commit = None if folder is None else commit()  # now, for the source may change while it runs
+        self.localisers = {
+            source: Localiser(source, self.task, group.device, experiment.run.compile)
+            for stage in experiment.stages
+            if (source := stage.attention_teacher) is not None
+        }
         self.model.defer_weight_gradients = True
         if experiment.run.compile:
             self.model.compile_step()
@@ -226,13 +232,18 @@ class Trainer:
         part = share_of(self.group.rank, self.group.size, stage.batch_size)
         drawn = slice(now.drawn + stage.select * part.start, now.drawn + stage.select * part.stop)
         indices = image_indices(self.experiment.seed, len(self.task), drawn.start, drawn.stop)
+        supervised, teacher = now.weights.attention_supervision > 0, stage.attention_teacher
         batch = self.task.batch(
             indices,
-            annotations=self.model.needs_annotations or now.weights.attention_supervision > 0,
+            annotations=self.model.needs_annotations or (supervised and teacher is None),
             single_objects=now.single_objects,
             spread=now.spread,
         ).to(self.group.device)
-        return batch if stage.select == 1 else batch.take(self.hardest(batch, part.stop - part.start, now))
+        if stage.select > 1:
+            batch = batch.take(self.hardest(batch, part.stop - part.start, now))
+        if supervised and teacher is not None:
+            batch = self.localisers[teacher].annotated(batch, self.task.enlarged_by(now.spread))
+        return batch
 
     @torch.no_grad()
     def hardest(self, candidates: Batch, count: int, now: Moment) -> Tensor:
