@@ -173,7 +173,15 @@ def offline(experiment: Experiment, batch_size: int) -> Experiment:
     model = experiment.model
     noise = Noise.Config(model.image_shape, model.classes, model.readout_digits, model.readout_classes)
     stage = experiment.stages[-1]
-    stage = replace(stage, images=10**9, batch_size=batch_size, init_from=None, select=1, glimpses=None)
+    stage = replace(
+        stage,
+        images=10**9,
+        batch_size=batch_size,
+        init_from=None,
+        attention_teacher=None,
+        select=1,
+        glimpses=None,
+    )
     return replace(experiment, task=experiment.task.offline() or noise, stages=(stage,))
 
 

@@ -145,10 +145,10 @@ def test_a_long_curve_is_thinned_out_but_keeps_its_best_and_last(tiny_run: Path,
 
 
 def test_a_setting_that_is_younger_than_a_record_has_its_default_there() -> None:
-    settings = preset("cluttered-5").to_dict()
+    settings = preset("multimnist-10").to_dict()
     older = json.loads(json.dumps(settings))
     for stage in older["stages"]:
-        del stage["detach_windows"]
+        del stage["detach_windows"], stage["attention_teacher"]
     assert differences(older, settings) == {}
     changed = {
         **settings,
@@ -228,13 +228,22 @@ def test_the_first_validation_below_an_error_is_found() -> None:
 
 
 def test_a_chain_goes_back_to_random_weights_or_to_what_is_not_recorded() -> None:
-    first = made_up("cluttered-5", name="first", init_from="lost@0123456789ab")
+    first = made_up("cluttered-5-supervised", name="first", init_from="lost@0123456789ab")
     second = made_up("multimnist-3", name="second", init_from="first@0123456789ab")
     line = chain(second, [first, second])
     assert [run.name for run in line.runs] == ["second", "first"]
     assert line.images == 6_000_000 and line.unknown == "lost@0123456789ab"
     assert line.supervised_attention and not second.supervised_attention
     assert "2 runs and the unrecorded ones of lost" in line.count
+
+
+def test_a_teacher_counts_among_the_runs_and_its_boxes_are_no_supervision() -> None:
+    start, teacher = made_up("multimnist-3", name="start"), made_up("mnist-6-early", name="teacher")
+    record = made_up("cluttered-5", name="own", init_from="start@0123456789ab", taught_by="teacher@0123456789ab")
+    line = chain(record, [start, teacher, record])
+    assert [run.name for run in line.runs] == ["own", "start", "teacher"] and line.unknown is None
+    assert line.images == 9_000_000 and not line.supervised_attention
+    assert chain(record, [start]).unknown == "teacher@0123456789ab"
 
 
 def test_runs_fine_tuned_from_each_other_are_counted_once() -> None:

@@ -54,7 +54,7 @@ LONGER = replace(
         ),
         Stage(
             32 * 100, batch_size=32, lr=(5e-3, 0.0), shampoo_lr=(0.01, 0.0), ema_decay=0.99, reconstruction=(10.0, 5.0),
-            attention_supervision=(0.2, 0.0), select=2, attention_scale=0.5,
+            attention_supervision=(0.2, 0.0), attention_teacher="mnist-6-early", select=2, attention_scale=0.5,
         ),
     ),
     run=replace(TINY.run, checkpoint_minutes=1e-3, report_every_images=32),

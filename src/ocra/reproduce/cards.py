@@ -53,6 +53,11 @@ def _training(record: Record, records: list[Record]) -> list[str]:
     """What made the weights: the command, every run with its cost, and the stages of the last one."""
     line = chain(record, records)
     supervised = "its attention was not supervised"
+    if record.taught_by:
+        supervised = (
+            f"where to look it learnt from `{record.taught_by}`, which was slid over the images to find the "
+            "objects, so that class labels were the only supervision; the paper's was not taught where to look"
+        )
     if line.supervised_attention:
         supervised = "its attention was supervised by the objects' boxes, which the paper's was not"
     rows = [

@@ -39,6 +39,8 @@ _FIGURES = (
 SAVED = "ocra train --config settings.json"
 # What is reported, saved and checked on the way does not change what is learnt; nor do folders of a machine.
 _IMMATERIAL = ("name", "description", "paper_error", "seed", "task.root", "task.download", "run.")
+# Settings of a stage that name weights.
+_WEIGHTS = ("init_from", "attention_teacher")
 # Only training images change with these, so the task is still that of the paper's table.
 _TRAINING_ONLY = ("task.augment", "task.extra")
 
@@ -88,6 +90,8 @@ class Record:
     """the experiment exactly as it was run"""
     status: Literal["finished", "stopped", "failed"] = "finished"
     notes: str = ""
+    taught_by: str | None = None
+    """record of the weights that found the objects to look at (attention_teacher), with their hash"""
 
     @property
     def is_of_preset(self) -> bool:
@@ -108,10 +112,13 @@ class Record:
 
     @property
     def supervised_attention(self) -> bool:
-        """Whether the run was shown where the objects are."""
+        """Whether the run was shown the objects' boxes; those that a teacher finds need no more than class labels."""
         if not self.has_stages:
             return bool(self.settings["training"].get("guide"))
-        return any(stage["attention_supervision"] not in (0, [0, 0]) for stage in self.settings["stages"])
+        return any(
+            stage["attention_supervision"] not in (0, [0, 0]) and stage.get("attention_teacher") is None
+            for stage in self.settings["stages"]
+        )
 
     @property
     def validation_error(self) -> float | None:
@@ -164,11 +171,11 @@ class Record:
 
 @dataclass(frozen=True)
 class Chain:
-    """A run and the runs it was fine-tuned from, newest first."""
+    """A run, the runs it was fine-tuned from, newest first, and those of the weights that taught them where to look."""
 
     runs: tuple[Record, ...]
     unknown: str | None = None
-    """weights that the oldest of these runs was fine-tuned from and of which no run is recorded"""
+    """weights that one of these runs needed and of which no run is recorded"""
 
     @property
     def images(self) -> int:
@@ -193,13 +200,18 @@ class Chain:
 
 
 def chain(record: Record, records: Iterable[Record]) -> Chain:
-    """The run of a record and those it was fine-tuned from, as far as they are among the records."""
+    """The run of a record and those that it needed, as far as they are among the records."""
     known = {other.name: other for other in records if other.name != record.name}
-    runs, source = [record], record.init_from
-    while source is not None and source.split("@")[0] in known:
-        runs.append(known.pop(source.split("@")[0]))
-        source = runs[-1].init_from
-    return Chain(tuple(runs), source)
+    seen, runs, unknown = {record.name}, [record], None
+    for run in runs:  # which grows on the way
+        for weights in filter(None, (run.init_from, run.taught_by)):
+            name = weights.split("@")[0]
+            if name in known and name not in seen:
+                runs.append(known[name])
+            elif name not in seen:
+                unknown = unknown or weights
+            seen.add(name)
+    return Chain(tuple(runs), unknown)
 
 
 def shipped_record(name: str, records: Iterable[Record]) -> Record | None:
@@ -261,6 +273,7 @@ def record_run(folder: Path, *, name: str = "", notes: str = "", failed: str = "
         settings=settings,
         status="failed" if failed else "finished" if summary else "stopped",
         notes=" ".join(filter(None, (failed, notes))),
+        taught_by=_source(next(filter(None, (stage.attention_teacher for stage in experiment.stages)), None)),
     )  # fmt: skip
     if tested := summary.get("test", {}).get("best"):
         about = {"task": settings["task"], "glimpses": experiment.model.glimpses, "command": command}
@@ -344,7 +357,9 @@ def portable(settings: dict[str, Any]) -> dict[str, Any]:
     if settings["task"].get("root"):
         settings["task"]["root"] = None
     for stage in settings.get("stages", ()):
-        stage["init_from"] = stage["init_from"] and weight_name(stage["init_from"])
+        for key in _WEIGHTS:
+            if stage.get(key):
+                stage[key] = weight_name(stage[key])
     return settings
 
 
@@ -368,7 +383,7 @@ def material(settings: dict[str, Any]) -> dict[str, Any]:
             flatten({str(number): inner for number, inner in enumerate(value)}, key)
         elif not key.startswith(_IMMATERIAL):
             # A run knows by their hash what weights its preset calls by name.
-            flat[key] = value.split("@")[0] if key.endswith(".init_from") and value else value
+            flat[key] = value.split("@")[0] if key.endswith(_WEIGHTS) and value else value
 
     flatten(portable(_completed(settings)), "")
     return flat

@@ -194,7 +194,11 @@ def evaluate_command(weights: str, test: dict[str, Any], record: Record) -> str:
 def training_command(record: Record, records: list[Record]) -> str:
     """How weights are trained again: one command, or the chain of runs that led to them."""
     if record.has_stages:
-        return f"`{record.command}`" + (f", from `{record.init_from}`" if record.init_from else "")
+        return (
+            f"`{record.command}`"
+            + (f", from `{record.init_from}`" if record.init_from else "")
+            + (f", taught where to look by `{record.taught_by}`" if record.taught_by else "")
+        )
     runs = chain(record, records).runs
     names = " → ".join(f"`{run.name}`" for run in reversed(runs))
     return f"{len(runs)} runs of version {record.version}, each fine-tuned from the one before: {names}"

@@ -36,7 +36,9 @@ class Localiser:
     others (multiple-instance learning). So no boxes are needed to teach where to look.
     """
 
-    def __init__(self, source: str, task: Task, device: torch.device, compiled: bool) -> None:
+    def __init__(
+        self, source: str, task: Task, device: str | torch.device = "cpu", compiled: bool = False
+    ) -> None:
         self.network = load(source).eval().requires_grad_(False).to(device)
         info, small = self.network.info, self.network.config
         if info is None or info.class_names != tuple(task.class_names) or task.sequence_length:
@@ -107,7 +109,7 @@ def _steps(positions: int) -> Tensor:
 
 
 def find_objects(scores: Tensor, places: Tensor, counts: Tensor, near: float) -> tuple[Tensor, Tensor]:
-    """Where the objects that are known to be there look most like their classes.
+    """Where the objects that are known to be there look most like their classes; there is a place for one at least.
 
     scores: [batch, n, classes] at places (x, y) [batch, n, 2]; counts [batch, classes]. Two of a class lie more than
     `near` apart. Gives middles [batch, objects, 2] and classes [batch, objects], −1 where none was found.
@@ -116,7 +118,7 @@ def find_objects(scores: Tensor, places: Tensor, counts: Tensor, near: float) ->
     known = counts.long()
     image = torch.arange(len(known), device=scores.device)
     centers, classes = [], []
-    for _ in range(int(known.sum(1).max())):
+    for _ in range(max(1, int(known.sum(1).max()))):
         label = known.argmax(1)  # any that is left
         there = known[image, label] > 0
         at_places = evidence[image, :, label]  # [batch, n]

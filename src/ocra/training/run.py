@@ -31,6 +31,7 @@ from ocra.training.distributed import (
     process_group,
     under_torchrun,
 )
+from ocra.training.localisation import Localiser
 from ocra.training.logging import Reporter
 from ocra.training.trainer import Diverged, Trainer
 
@@ -206,14 +207,12 @@ def _check_attention_supervision(experiment: Experiment) -> None:
         raise OcraError(
             "A model without glimpses has no attention to supervise; set attention_supervision to 0."
         )
-    shown = [
-        stage
-        for stage in experiment.stages
-        if stage.attention_supervision not in (0, (0, 0)) and stage.attention_teacher is None
-    ]
-    if shown:
-        task = make_task(experiment.task, "train", experiment.seed)
-        check_attention_supervision(task.batch([0], annotations=True).annotations, task.name)
+    task = make_task(experiment.task, "train", experiment.seed)
+    for stage in experiment.stages:
+        if stage.attention_teacher is not None:
+            Localiser(stage.attention_teacher, task)
+        elif stage.attention_supervision not in (0, (0, 0)):
+            check_attention_supervision(task.batch([0], annotations=True).annotations, task.name)
 
 
 _PROBE = """
