@@ -20,7 +20,9 @@ MULTIMNIST_3 = "multimnist-3@0a86e2e26c9b"
 """The shipped weights that the longer and the cluttered tasks are fine-tuned from."""
 MULTIMNIST_3_LONG = "multimnist-3-long@aba700581fd8"
 CLUTTERED_5 = "cluttered-5@e347b68cf453"
-"""Those that seven glimpses and any number of digits are fine-tuned from: they look at one digit after the other."""
+"""Those that seven glimpses are fine-tuned from: they look at one digit after the other."""
+CLUTTERED_5_SUPERVISED = "cluttered-5-supervised@HASH"
+"""The same, shown by boxes where to look: those that any number of digits are fine-tuned from."""
 MNIST_6_EARLY = "mnist-6-early@bbd1b8920eb6"
 """Those that find the digits among clutter, so that no boxes are needed to teach where to look."""
 MULTIMNIST, CLUTTERED, SVHN = task_config("multimnist"), task_config("cluttered"), task_config("svhn")
@@ -74,16 +76,16 @@ _CLUTTER = Stage(
 SCATTERED = (
     replace(_CLUTTER, warmup_images=6_400, spread=(0.11, 1.0), init_from=MULTIMNIST_3_LONG, attention_scale=0.3),
     replace(_CLUTTER, images=600_000, batch_size=128, lr=(2e-3, 1.4e-3), shampoo_lr=(0.009, 0.0063), select=2),
-    replace(_CLUTTER, images=400_000, batch_size=128, lr=(1.4e-3, 0.0), shampoo_lr=(0.0063, 0.0), select=4),
+    replace(_CLUTTER, images=250_000, batch_size=128, lr=(1.4e-3, 0.0), shampoo_lr=(0.0063, 0.0), select=4),
 )  # fmt: skip
 SCATTERED_SHOWN = tuple(
     replace(stage, attention_supervision=2.0, attention_teacher=None) for stage in SCATTERED
 )
-# Two glimpses more for weights that look twice already, with the boxes at first to say when it is whose turn.
+# Two glimpses more for weights that look twice already: each digit has three.
 SCATTERED_LONGER = (
     replace(
-        _CLUTTER, images=250_000, batch_size=128, lr=(5e-4, 0.0), shampoo_lr=(0.003, 0.0), warmup_images=6_400,
-        attention_supervision=(2.0, 0.0), select=2, init_from=CLUTTERED_5,
+        _CLUTTER, images=300_000, batch_size=128, lr=(1.5e-3, 0.0), shampoo_lr=(0.0068, 0.0), warmup_images=6_400,
+        select=3, init_from=CLUTTERED_5,
     ),
 )  # fmt: skip
 # A number is read one digit after the other, and boxes alone teach where each of them is: single digits at first, with
@@ -108,9 +110,9 @@ _ANY = Stage(
     over_count=1.0, attention_supervision=2.0, detach_windows=True,
 )  # fmt: skip
 COUNTING = (
-    replace(_ANY, warmup_images=6_400, single_objects=(0.3, 0.0), init_from=CLUTTERED_5),
+    replace(_ANY, images=250_000, warmup_images=6_400, single_objects=(0.3, 0.0), init_from=CLUTTERED_5_SUPERVISED),
     replace(
-        _ANY, images=1_000_000, batch_size=128, lr=(2.5e-3, 0.0), shampoo_lr=(0.01, 0.0), reconstruction=(5.0, 1.0),
+        _ANY, images=700_000, batch_size=128, lr=(2.5e-3, 0.0), shampoo_lr=(0.01, 0.0), reconstruction=(5.0, 1.0),
         select=2,
     ),
     replace(

@@ -44,7 +44,7 @@ def test_a_run_is_recorded_with_what_it_was_and_what_it_cost(tiny_run: Path, tmp
     assert record.test is not None and record.test["n"] == 64 and record.test["task"]["max_shift"] == 4
     assert "torch" in record.versions and record.command == "ocra train --config settings.json"
     assert record.settings == portable(TINY.to_dict())
-    assert record.init_from is None and not record.supervised_attention
+    assert record.init_from is None and record.taught_to_look == "no"
 
 
 def test_a_run_that_was_stopped_is_recorded_from_its_checkpoint(tiny_run: Path, tmp_path: Path) -> None:
@@ -233,16 +233,18 @@ def test_a_chain_goes_back_to_random_weights_or_to_what_is_not_recorded() -> Non
     line = chain(second, [first, second])
     assert [run.name for run in line.runs] == ["second", "first"]
     assert line.images == 6_000_000 and line.unknown == "lost@0123456789ab"
-    assert line.supervised_attention and not second.supervised_attention
+    assert line.taught_to_look == "by boxes" and second.taught_to_look == "no"
     assert "2 runs and the unrecorded ones of lost" in line.count
 
 
 def test_a_teacher_counts_among_the_runs_and_its_boxes_are_no_supervision() -> None:
     start, teacher = made_up("multimnist-3", name="start"), made_up("mnist-6-early", name="teacher")
-    record = made_up("cluttered-5", name="own", init_from="start@0123456789ab", taught_by="teacher@0123456789ab")
+    record = made_up(
+        "cluttered-5", name="own", init_from="start@0123456789ab", taught_by="teacher@0123456789ab"
+    )
     line = chain(record, [start, teacher, record])
     assert [run.name for run in line.runs] == ["own", "start", "teacher"] and line.unknown is None
-    assert line.images == 9_000_000 and not line.supervised_attention
+    assert line.images == 9_000_000 and line.taught_to_look == "by labels"
     assert chain(record, [start]).unknown == "teacher@0123456789ab"
 
 

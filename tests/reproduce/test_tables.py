@@ -41,7 +41,7 @@ def test_several_seeds_give_mean_and_standard_deviation() -> None:
 
 def test_a_single_run_gives_its_interval() -> None:
     row = row_of(results_page([made_up("svhn-12", error=0.1)]), "`svhn-12`")
-    assert row[2] == "**10.00** (9.43 to 10.60)" and row[6] == "yes"  # the preset supervises attention
+    assert row[2] == "**10.00** (9.43 to 10.60)" and row[6] == "by boxes"  # the preset supervises attention
 
 
 def test_failed_runs_are_counted_and_not_averaged() -> None:

@@ -19,7 +19,6 @@ from ocra.reproduce.tables import (
     second_test,
     sections,
     tests_table,
-    yes,
 )
 
 FEWEST_NUMBERS = 20
@@ -52,18 +51,16 @@ def model_card(name: str, record: Record, records: list[Record]) -> str:
 def _training(record: Record, records: list[Record]) -> list[str]:
     """What made the weights: the command, every run with its cost, and the stages of the last one."""
     line = chain(record, records)
-    supervised = "its attention was not supervised"
-    if record.taught_by:
-        supervised = (
-            f"where to look it learnt from `{record.taught_by}`, which was slid over the images to find the "
-            "objects, so that class labels were the only supervision; the paper's was not taught where to look"
-        )
-    if line.supervised_attention:
-        supervised = "its attention was supervised by the objects' boxes, which the paper's was not"
+    taught = {
+        "no": "its attention was not supervised",
+        "by boxes": "its attention was supervised by the objects' boxes, which the paper's was not",
+        "by labels": f"where to look it was taught by `{record.taught_by}`, slid over the images to find the objects: "
+        "class labels were the only supervision, but the paper's network found out by itself",
+    }
     rows = [
         [
             f"`{run.name}`", run.date, str(run.seed), millions(run.cost.images), hours(run.cost.cpu_seconds),
-            percent(run.test["error"]) if run.test else NOTHING, yes(run.supervised_attention),
+            percent(run.test["error"]) if run.test else NOTHING, run.taught_to_look,
             run.init_from or "random weights",
         ]
         for run in reversed(line.runs)
@@ -72,10 +69,12 @@ def _training(record: Record, records: list[Record]) -> list[str]:
     commit = f", commit {record.commit}" if record.commit else ""
     parts = [
         "## Training",
-        f"{millions(line.images)} images and {hours(line.cpu_seconds)} CPU hours in {line.count}; {supervised}. "
+        f"{millions(line.images)} images and {hours(line.cpu_seconds)} CPU hours in {line.count}; "
+        f"{taught[line.taught_to_look]}. "
         f"The weights are those after {record.cost.best_images:,} images of the last run, stored as float16.",
         markdown_table(
-            "run | date | seed | images | CPU hours | test error, % | supervised | fine-tuned from", rows
+            "run | date | seed | images | CPU hours | test error, % | taught where to look | fine-tuned from",
+            rows,
         ),
         record.notes,
         f"Made with {versions}{commit}.",

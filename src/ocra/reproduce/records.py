@@ -45,6 +45,9 @@ _WEIGHTS = ("init_from", "attention_teacher")
 _TRAINING_ONLY = ("task.augment", "task.extra")
 
 
+Taught = Literal["by boxes", "by labels", "no"]
+
+
 @dataclass(frozen=True)
 class Cost:
     """What a run took."""
@@ -111,14 +114,16 @@ class Record:
         return self.status == "failed" or (self.status == "finished" and hopeless)
 
     @property
-    def supervised_attention(self) -> bool:
-        """Whether the run was shown the objects' boxes; those that a teacher finds need no more than class labels."""
+    def taught_to_look(self) -> Taught:
+        """What taught the run where to look: the objects' boxes, a teacher that knew labels alone, or nothing."""
         if not self.has_stages:
-            return bool(self.settings["training"].get("guide"))
-        return any(
-            stage["attention_supervision"] not in (0, [0, 0]) and stage.get("attention_teacher") is None
-            for stage in self.settings["stages"]
-        )
+            return "by boxes" if self.settings["training"].get("guide") else "no"
+        shown = [
+            stage for stage in self.settings["stages"] if stage["attention_supervision"] not in (0, [0, 0])
+        ]
+        if any(stage.get("attention_teacher") is None for stage in shown):
+            return "by boxes"
+        return "by labels" if shown else "no"
 
     @property
     def validation_error(self) -> float | None:
@@ -188,9 +193,10 @@ class Chain:
         return sum(run.cost.cpu_seconds for run in self.runs)
 
     @property
-    def supervised_attention(self) -> bool:
-        """Whether any of the runs was shown where the objects are: weights keep what they learnt so."""
-        return any(run.supervised_attention for run in self.runs)
+    def taught_to_look(self) -> Taught:
+        """What taught any of the runs where to look: weights keep what they learnt so."""
+        found = {run.taught_to_look for run in self.runs}
+        return next((kind for kind in get_args(Taught) if kind in found), "no")
 
     @property
     def count(self) -> str:

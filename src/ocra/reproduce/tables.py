@@ -102,9 +102,9 @@ hand. For each network the current figure: that of the shipped weights, else of 
 **Error** is the exact error on the test split, the share of images with anything wrong in the answer, with its 95 %
 interval, or its mean ± standard deviation over seeds. The interval is for more images of the same test digits; for
 other digits it would be wider. **Trained on** counts the images of all runs that led to the weights, each fine-tuned
-from the one before, and **CPU hours** those of all their processes. **Supervised** says whether any of them was shown
-where the objects are, which the paper's networks were not. Figures marked as quoted are the paper's or others', not
-measured here.
+from the one before, and **CPU hours** those of all their processes. **Taught where to look**: by the objects' boxes, or
+by the places where weights trained on class labels alone found the objects; the paper's networks found out by
+themselves. Figures marked as quoted are the paper's or others', not measured here.
 """
 
 REPRODUCE = """## Reproduce with
@@ -148,11 +148,6 @@ def hours(seconds: float) -> str:
     """Hours with two digits that mean something."""
     value = seconds / 3600
     return "< 0.01" if value < 0.01 else f"{value:.0f}" if value >= 10 else f"{value:#.2g}"
-
-
-def yes(is_so: bool) -> str:
-    """A switch in words."""
-    return "yes" if is_so else "no"
 
 
 def settings_in_words(values: dict[str, Any]) -> str:
@@ -254,7 +249,7 @@ def error_of(group: list[Record]) -> str:
     return f"**{percent(mean_error(group))}** {spread}" + (f"; {failed}" if failed else "")
 
 
-COSTS = "test images | trained on | CPU hours | supervised"
+COSTS = "test images | trained on | CPU hours | taught where to look"
 
 
 def _costs(group: list[Record], records: list[Record]) -> list[str]:
@@ -267,7 +262,7 @@ def _costs(group: list[Record], records: list[Record]) -> list[str]:
         f"{group[0].test['n']:,}" if group[0].test else NOTHING,
         f"{millions(max(one.images for one in chains))} in {chains[0].count}{seeds}",
         hours(statistics.fmean(one.cpu_seconds for one in chains)),
-        yes(chains[0].supervised_attention),
+        chains[0].taught_to_look,
     ]
 
 
@@ -402,7 +397,7 @@ def runs_page(records: list[Record]) -> str:
             f"{record.cost.images:,}", hours(record.cost.cpu_seconds),
             NOTHING if record.validation_error is None else percent(record.validation_error),
             *((percent(record.test["error"]), f"{record.test['n']:,}") if record.test else (NOTHING, NOTHING)),
-            yes(record.supervised_attention), record.init_from or "random weights", (record.commit or NOTHING)[:7],
+            record.taught_to_look, record.init_from or "random weights", (record.commit or NOTHING)[:7],
         ])  # fmt: skip
         text = record.notes
         if record.changes:
@@ -411,7 +406,7 @@ def runs_page(records: list[Record]) -> str:
             notes.append(f"- `{record.name}` (version {record.version}): {text.strip()}")
     titles = (
         "run | seed | date | status | images | CPU hours | validation error, % | test error, % | test images | "
-        "supervised | fine-tuned from | commit"
+        "taught where to look | fine-tuned from | commit"
     )
     table = markdown_table(titles, rows) if rows else "None is recorded yet."
     return sections(RUNS, table, "## Notes" if notes else "", "\n".join(notes))
