@@ -84,8 +84,8 @@ SCATTERED_SHOWN = tuple(
 # Two glimpses more for weights that look twice already: each digit has three.
 SCATTERED_LONGER = (
     replace(
-        _CLUTTER, images=300_000, batch_size=128, lr=(1.5e-3, 0.0), shampoo_lr=(0.0068, 0.0), warmup_images=6_400,
-        select=3, init_from=CLUTTERED_5,
+        _CLUTTER, images=200_000, batch_size=128, lr=(1.5e-3, 0.0), shampoo_lr=(0.0068, 0.0), warmup_images=6_400,
+        select=2, init_from=CLUTTERED_5,
     ),
 )  # fmt: skip
 # A number is read one digit after the other, and boxes alone teach where each of them is: single digits at first, with
