@@ -110,9 +110,9 @@ _ANY = Stage(
     over_count=1.0, attention_supervision=2.0, detach_windows=True,
 )  # fmt: skip
 COUNTING = (
-    replace(_ANY, images=250_000, warmup_images=6_400, single_objects=(0.3, 0.0), init_from=CLUTTERED_5_SUPERVISED),
+    replace(_ANY, warmup_images=6_400, single_objects=(0.3, 0.0), init_from=CLUTTERED_5_SUPERVISED),
     replace(
-        _ANY, images=700_000, batch_size=128, lr=(2.5e-3, 0.0), shampoo_lr=(0.01, 0.0), reconstruction=(5.0, 1.0),
+        _ANY, images=1_000_000, batch_size=128, lr=(2.5e-3, 0.0), shampoo_lr=(0.01, 0.0), reconstruction=(5.0, 1.0),
         select=2,
     ),
     replace(
