@@ -19,7 +19,7 @@ Recipe = Literal["default", "paper"]
 MULTIMNIST_3 = "multimnist-3@0a86e2e26c9b"
 """The shipped weights that the longer and the cluttered tasks are fine-tuned from."""
 MULTIMNIST_3_LONG = "multimnist-3-long@aba700581fd8"
-CLUTTERED_5 = "cluttered-5@e347b68cf453"
+CLUTTERED_5 = "cluttered-5@ff8810246e45"
 """Those that seven glimpses are fine-tuned from: they look at one digit after the other."""
 CLUTTERED_5_SUPERVISED = "cluttered-5-supervised@7d22955a9daa"
 """The same, shown by boxes where to look: those that any number of digits are fine-tuned from."""
