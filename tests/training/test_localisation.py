@@ -110,6 +110,12 @@ def test_a_teacher_that_knows_other_classes_or_sizes_is_refused() -> None:
         Localiser("svhn-12", ClutteredMNIST(digits="glyphs"))
 
 
+def test_more_objects_than_windows_can_be_ordered_for_are_refused() -> None:
+    task = ClutteredMNIST(digits="glyphs", objects=6)
+    with pytest.raises(OcraError, match="takes up to 5 objects in an image, not 6"):
+        Localiser(TEACHER, task).annotated(task.batch(np.arange(2)))
+
+
 def test_a_teacher_needs_a_loss_to_teach_by() -> None:
     with pytest.raises(OcraError, match="nothing to teach without attention_supervision"):
         Stage(attention_teacher=TEACHER)

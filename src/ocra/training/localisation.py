@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ocra.data.task import Annotations, Batch, Task
 from ocra.errors import OcraError
+from ocra.losses import check_attention_supervision
 from ocra.model.weights import load
 
 STEP = 6
@@ -50,6 +51,7 @@ class Localiser:
                 f"{source} takes images of {small.height}×{small.width} pixels; to be slid over those of "
                 f"{task.image_shape[1]}×{task.image_shape[2]} they have to be square and smaller."
             )
+        self.task_name = task.name
         if compiled:
             self.network.compile_step()
 
@@ -70,11 +72,13 @@ class Localiser:
         boxes = torch.cat([centers - (side - 1) / 2, torch.full_like(centers, side)], 2) * enlarged
         boxes[classes < 0] = 0
 
-        found, objects = len(batch), classes.shape[1]
-        all_boxes = torch.zeros(found, objects, 4, dtype=torch.int64, device=boxes.device)
-        all_classes = torch.full((found, objects), -1, device=boxes.device)
+        shape = len(batch), classes.shape[1]
+        all_boxes = torch.zeros(*shape, 4, dtype=torch.int64, device=boxes.device)
+        all_classes = torch.full(shape, -1, device=boxes.device)
         all_boxes[::EVERY], all_classes[::EVERY] = boxes.round().long(), classes
-        return replace(batch, annotations=Annotations(batch.images[:, None][:, :0], all_boxes, all_classes))
+        found = Annotations(batch.images[:, None][:, :0], all_boxes, all_classes)  # no layers are known
+        check_attention_supervision(found, self.task_name)
+        return replace(batch, annotations=found)
 
     def first_glimpses(self, crops: Tensor) -> Tensor:
         """Scores [n, classes] of small images [n, channels, side, side] after one glimpse."""
