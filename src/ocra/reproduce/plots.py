@@ -105,8 +105,8 @@ def against_glimpses(records: list[Record]) -> Figure:
     """Test error of the run of each preset, given fewer or more glimpses than it was trained with."""
     with styled():
         title = "Each model, with fewer or more glimpses than it was trained with (ring)"
-        figure, axes = labelled_axes("glimpses", "test error, %", title)
         presets = sorted({run.preset for run in records if run.errors_by_glimpses()[1]})
+        figure, axes = labelled_axes("glimpses", "test error, %", title, 0.1 * len(presets))
         for number, preset in enumerate(presets):
             run = current(preset, [run for run in records if run.errors_by_glimpses()[1]])[0]
             errors = {count: 100 * error for count, error in run.errors_by_glimpses()[1].items()}
@@ -119,7 +119,7 @@ def against_glimpses(records: list[Record]) -> Figure:
             if own in errors:
                 axes.plot([own], errors[own], marker="o", markersize=9, fillstyle="none", color=colour)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        axes.legend(frameon=False)
+        figure.legend(frameon=False, loc="lower left", ncols=3, bbox_to_anchor=(0.1, 0))
     return figure
 
 
