@@ -217,6 +217,11 @@ class Experiment:
         return sum(stage.steps * stage.batch_size for stage in self.stages)
 
     @property
+    def attention_teacher(self) -> str | None:
+        """The weights that teach where to look, if a stage has any."""
+        return next(filter(None, (stage.attention_teacher for stage in self.stages)), None)
+
+    @property
     def planned_images(self) -> int:
         """Images of all stages, before they are rounded to whole batches."""
         return sum(stage.images for stage in self.stages)

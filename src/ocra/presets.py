@@ -17,8 +17,9 @@ from ocra.losses import LossConfig
 Recipe = Literal["default", "paper"]
 
 MULTIMNIST_3 = "multimnist-3@0a86e2e26c9b"
-"""The shipped weights that the longer and the cluttered tasks are fine-tuned from."""
+"""The shipped weights that ten glimpses and longer training begin with."""
 MULTIMNIST_3_LONG = "multimnist-3-long@aba700581fd8"
+"""Those that clutter begins with."""
 CLUTTERED_5 = "cluttered-5@ff8810246e45"
 """Those that seven glimpses are fine-tuned from: they look at one digit after the other."""
 CLUTTERED_5_SUPERVISED = "cluttered-5-supervised@7d22955a9daa"

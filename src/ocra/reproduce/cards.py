@@ -51,10 +51,11 @@ def model_card(name: str, record: Record, records: list[Record]) -> str:
 def _training(record: Record, records: list[Record]) -> list[str]:
     """What made the weights: the command, every run with its cost, and the stages of the last one."""
     line = chain(record, records)
+    teacher = next((run.taught_by for run in line.runs if run.taught_by), None)
     taught = {
         "no": "its attention was not supervised",
         "by boxes": "its attention was supervised by the objects' boxes, which the paper's was not",
-        "by labels": f"where to look it was taught by `{record.taught_by}`, slid over the images to find the objects: "
+        "by labels": f"where to look it was taught by `{teacher}`, slid over the images to find the objects: "
         "class labels were the only supervision, but the paper's network found out by itself",
     }
     rows = [
