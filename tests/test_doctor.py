@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib.metadata
+import importlib.util
 import json
 import shutil
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 
 import pytest
@@ -86,6 +88,12 @@ def test_a_check_that_fails_is_told_and_the_others_go_on(monkeypatch: pytest.Mon
     monkeypatch.setattr(shutil, "which", lambda name: None)
     assert found("disk").state == "broken" and "it is gone" in found("disk").detail
     assert found("compiler").state == "missing" and found("weights").state == "ok"
+
+
+def test_an_environment_that_cannot_compile_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    place = ModuleSpec("torch", None, origin="/a place/torch/__init__.py")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: place)
+    assert found("compiler").state == "missing" and "has a space (/a place/torch" in found("compiler").detail
 
 
 def test_a_home_folder_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:

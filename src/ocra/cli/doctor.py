@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import functools
 import importlib.metadata
+import importlib.util
 import json
 import os
 import platform
@@ -174,6 +175,14 @@ def compiler() -> Iterator[Finding]:
     if found is None or not header.is_file():
         what = "no C++ compiler (g++)" if found is None else "Python's header files are not installed"
         advice = "Install your system's packages g++ and python3-dev; until then training is not compiled, and slower."
+        yield Finding("compiler", "missing", what, advice)
+        return
+    place = importlib.util.find_spec("torch")
+    if place is not None and " " in (place.origin or ""):
+        what = f"PyTorch cannot compile where its path has a space ({_shown(Path(place.origin or ''))})"
+        advice = (
+            "Install OCRA in an environment without one; until then training is not compiled, and slower."
+        )
         yield Finding("compiler", "missing", what, advice)
         return
     said = subprocess.run([found, "--version"], capture_output=True, text=True, timeout=10).stdout
