@@ -217,9 +217,9 @@ class Experiment:
         return sum(stage.steps * stage.batch_size for stage in self.stages)
 
     @property
-    def attention_teacher(self) -> str | None:
-        """The weights that teach where to look, if a stage has any."""
-        return next(filter(None, (stage.attention_teacher for stage in self.stages)), None)
+    def attention_teachers(self) -> tuple[str, ...]:
+        """The weights that teach where to look in any stage, each once."""
+        return tuple(dict.fromkeys(filter(None, (stage.attention_teacher for stage in self.stages))))
 
     @property
     def planned_images(self) -> int:

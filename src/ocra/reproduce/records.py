@@ -279,7 +279,7 @@ def record_run(folder: Path, *, name: str = "", notes: str = "", failed: str = "
         settings=settings,
         status="failed" if failed else "finished" if summary else "stopped",
         notes=" ".join(filter(None, (failed, notes))),
-        taught_by=_source(experiment.attention_teacher),
+        taught_by=_source(next(iter(experiment.attention_teachers), None)),
     )  # fmt: skip
     if tested := summary.get("test", {}).get("best"):
         about = {"task": settings["task"], "glimpses": experiment.model.glimpses, "command": command}

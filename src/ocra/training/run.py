@@ -201,18 +201,18 @@ def _check_network(experiment: Experiment) -> None:
 
 def _check_attention_supervision(experiment: Experiment) -> None:
     """Refuse to show where to look if that is not known, or if nothing looks."""
-    if all(stage.attention_supervision in (0, (0, 0)) for stage in experiment.stages):
+    supervised = [stage for stage in experiment.stages if stage.attention_supervision not in (0, (0, 0))]
+    if not supervised:
         return
     if not experiment.model.attention:
         raise OcraError(
             "A model without glimpses has no attention to supervise; set attention_supervision to 0."
         )
     task = make_task(experiment.task, "train", experiment.seed)
-    for stage in experiment.stages:
-        if stage.attention_teacher is not None:
-            Localiser(stage.attention_teacher, task)
-        elif stage.attention_supervision not in (0, (0, 0)):
-            check_attention_supervision(task.batch([0], annotations=True).annotations, task.name)
+    for teacher in experiment.attention_teachers:
+        Localiser(teacher, task)
+    if any(stage.attention_teacher is None for stage in supervised):
+        check_attention_supervision(task.batch([0], annotations=True).annotations, task.name)
 
 
 _PROBE = """

@@ -90,8 +90,7 @@ class Trainer:
         self.commit = None if folder is None else commit()  # now, for the source may change while it runs
         self.localisers = {
             source: Localiser(source, self.task, group.device, experiment.run.compile)
-            for stage in experiment.stages
-            if (source := stage.attention_teacher) is not None
+            for source in experiment.attention_teachers
         }
         self.model.defer_weight_gradients = True
         if experiment.run.compile:

@@ -107,8 +107,8 @@ def _heading(folder: Path, experiment: Experiment, log: Log, summary: dict[str, 
     if experiment.stages[0].init_from:
         source = Path(experiment.stages[0].init_from).name
         about += f"Fine-tuned from the weights {source}, whose images and hours are not counted here. "
-    if experiment.attention_teacher:
-        about += f"Taught where to look by the weights {Path(experiment.attention_teacher).name}. "
+    for teacher in experiment.attention_teachers:
+        about += f"Taught where to look by the weights {Path(teacher).name}. "
     about += f"Seed {experiment.seed}, {'finished' if summary else 'not finished'}."
     title = escape(f"{experiment.name} · {folder.name}")
     return f"<h1>{title}</h1><p class='muted'>{escape(about)}</p>{_cards(figures)}"
